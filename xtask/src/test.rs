@@ -1,0 +1,83 @@
+//! `cargo xtask test`: format, lints, tidiness and all tests, in the one release profile.
+//!
+//! Promise: it needs only a Rust toolchain, leaves nothing running, and ends with what the tests
+//! counted, so that a run that tested nothing cannot look like one that passed.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{cargo, tidy};
+
+/// Tests that say how much they did start their line with one of these.
+const COUNTS: [&str; 12] = [
+    "documents:",
+    "table:",
+    "variants:",
+    "intervals:",
+    "dialects:",
+    "errors:",
+    "descriptions:",
+    "explain:",
+    "properties:",
+    "oracle:",
+    "croner:",
+    "fuzz:",
+];
+
+pub(crate) fn run() -> Result<()> {
+    step("format");
+    crate::run(cargo().args(["fmt", "--all", "--check"])).context("run `cargo fmt --all`")?;
+    step("tidy");
+    tidy::run()?;
+    step("lints");
+    crate::run(cargo().args([
+        "clippy",
+        "--release",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "--deny",
+        "warnings",
+    ]))?;
+    step("tests");
+    let counts = tests()?;
+    step("what the tests counted");
+    for line in &counts {
+        println!("{line}");
+    }
+    for count in COUNTS {
+        if !counts.iter().any(|line| line.starts_with(count)) {
+            bail!("no test reported `{count}`: did it run?");
+        }
+    }
+    Ok(())
+}
+
+fn step(name: &str) {
+    println!("\n== {name}");
+}
+
+/// Runs all tests, shows their output and returns the lines that count something.
+fn tests() -> Result<Vec<String>> {
+    let mut child = cargo()
+        .args(["test", "--release", "--workspace", "--", "--nocapture"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("start `cargo test`")?;
+    let output = child.stdout.take().context("read from `cargo test`")?;
+    let mut counts = Vec::new();
+    for line in BufReader::new(output).lines() {
+        let line = line.context("read from `cargo test`")?;
+        println!("{line}");
+        if COUNTS.iter().any(|count| line.starts_with(count)) {
+            counts.push(line);
+        }
+    }
+    let status = child.wait().context("wait for `cargo test`")?;
+    if !status.success() {
+        bail!("`cargo test` failed ({status})");
+    }
+    Ok(counts)
+}
