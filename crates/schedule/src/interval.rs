@@ -1,0 +1,328 @@
+//! ISO 8601 repeating intervals: `R5/2026-01-31T09:00[America/New_York]/P1M`.
+//!
+//! Slot k is start + k x period, always from the start and never from the slot before, or
+//! January 31st would decay to the 28th. Days and months follow the wall clock of the zone; hours
+//! are exact. Promise: next, previous and count cost a few steps, however far from the start.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::calendar::{DayFilter, OnExcluded};
+use crate::civil::{DAY, Wall, YEAR_MAX, date_from_days, days_from_date, days_in_month, split, wall};
+use crate::dst::{self, Gap, Policy};
+use crate::error::{Code, Error};
+use crate::moment::{Moment, Placed};
+use crate::period::Period;
+use crate::zone::Zone;
+
+/// A repeating interval.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Interval {
+    /// The total number of slots; `None` is without end.
+    pub repeats: Option<u64>,
+    /// Slot 0.
+    pub start: Moment,
+    /// How slot k + 1 follows slot k.
+    pub step: Step,
+}
+
+/// The distance between slots.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// A length.
+    Period(Period),
+    /// As long as from the start to here.
+    Until(Moment),
+}
+
+impl Interval {
+    /// Reads `R[n]/start/duration` or `R[n]/start/end`.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        crate::check_text(text)?;
+        let usage =
+            "write `R5/2026-01-31T09:00[Europe/Paris]/P1M`: repeats, start, then a duration or an end";
+        let wrong = |reason: String, from: usize, to: usize| {
+            Error::new(Code::Syntax, reason).at(from..to).hint(usage)
+        };
+        // A zone in brackets contains slashes of its own.
+        let parts = split_outside_brackets(text);
+        let [repeat, start, step] = parts.as_slice() else {
+            let reason = match parts.len() {
+                2 if parts[1].1.starts_with(['P', 'p']) => "an interval needs a start",
+                _ => "an interval has three parts",
+            };
+            return Err(wrong(reason.into(), 0, text.len()));
+        };
+        let repeats = parse_repeats(repeat.1, usage)?;
+        if start.1.is_empty() || start.1.starts_with(['P', 'p']) {
+            return Err(wrong(
+                "an interval needs a start before its duration".into(),
+                start.0,
+                start.0 + start.1.len(),
+            ));
+        }
+        let start_at = Moment::parse(start.1).map_err(|error| error.shifted(start.0))?;
+        let step_is_period = step.1.starts_with(['P', 'p', '-', '+']) || step.1.is_empty();
+        let step = match step_is_period {
+            true => Step::Period(Period::parse_iso(step.1).map_err(|error| error.shifted(step.0))?),
+            false => Step::Until(Moment::parse(step.1).map_err(|error| error.shifted(step.0))?),
+        };
+        let too_fast = matches!(step, Step::Period(period) if period.about_millis() < 1_000);
+        if too_fast {
+            return Err(Error::new(Code::OutOfRange, "the period is shorter than a second")
+                .at(text.len() - parts[2].1.len()..text.len())
+                .hint("the shortest is `PT1S`"));
+        }
+        if let Step::Until(end) = &step
+            && end.is_surely_not_after(&start_at)
+        {
+            return Err(end_before_start().at(text.len() - parts[2].1.len()..text.len()));
+        }
+        Ok(Interval { repeats, start: start_at, step })
+    }
+}
+
+pub(crate) fn end_before_start() -> Error {
+    Error::new(Code::OutOfRange, "the interval's end is not after its start")
+        .hint("the third part is the end of the first interval, or a duration such as `PT6H`")
+}
+
+fn split_outside_brackets(text: &str) -> Vec<(usize, &str)> {
+    let (mut parts, mut start, mut inside) = (Vec::new(), 0, false);
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' => inside = true,
+            b']' => inside = false,
+            b'/' if !inside => {
+                parts.push((start, &text[start..index]));
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push((start, &text[start..]));
+    parts
+}
+
+fn parse_repeats(text: &str, usage: &str) -> Result<Option<u64>, Error> {
+    let count = text.strip_prefix(['R', 'r']).unwrap_or(text);
+    if count.is_empty() {
+        return Ok(None);
+    }
+    let number =
+        count.parse::<u64>().ok().filter(|_| count.len() <= 12 && count.bytes().all(|b| b.is_ascii_digit()));
+    match number {
+        Some(0) => Err(Error::new(Code::OutOfRange, "R0 never fires")
+            .at(0..text.len())
+            .hint("R counts all slots: `R1` fires once, `R` without a number has no end")),
+        Some(number) => Ok(Some(number)),
+        None => Err(Error::new(Code::OutOfRange, format!("`{text}` is not a number of repeats"))
+            .at(0..text.len())
+            .hint(usage)),
+    }
+}
+
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("R")?;
+        if let Some(repeats) = self.repeats {
+            write!(f, "{repeats}")?;
+        }
+        write!(f, "/{}/", self.start)?;
+        match &self.step {
+            Step::Period(period) => write!(f, "{period}"),
+            Step::Until(end) => write!(f, "{end}"),
+        }
+    }
+}
+
+/// An interval in its zone: slot k of `0..repeats`, in milliseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Repetition {
+    start: i64,
+    wall: Wall,
+    subsec_millis: i64,
+    pub(crate) period: Period,
+    repeats: i64,
+    pub(crate) zone: Arc<Zone>,
+    pub(crate) policy: Policy,
+    filter: Option<DayFilter>,
+}
+
+/// Where slot k is.
+#[derive(Clone, Copy)]
+enum Place {
+    Slot(i64),
+    /// It would be here, but does not exist.
+    Missing(i64),
+    /// After the end of 2199.
+    Beyond,
+}
+
+/// A moved slot is at most a year and a week from where it was.
+const MOVE_MAX_MS: i64 = 373 * DAY * 1000;
+
+/// After so many excluded slots in a row there is none: 27 years of days.
+const MISSING_MAX: u32 = 10_000;
+
+impl Repetition {
+    /// `start` must have an instant; the caller has checked.
+    pub(crate) fn new(
+        start: &Placed,
+        millis: i64,
+        period: Period,
+        repeats: Option<u64>,
+        policy: Policy,
+    ) -> Self {
+        Repetition {
+            start: millis,
+            wall: start.wall,
+            subsec_millis: start.subsec_millis,
+            period,
+            repeats: repeats.map_or(i64::MAX, |n| i64::try_from(n).unwrap_or(i64::MAX)),
+            zone: Arc::clone(&start.zone),
+            policy: policy.once(),
+            filter: None,
+        }
+    }
+
+    pub(crate) fn with_filter(mut self, filter: Option<DayFilter>) -> Self {
+        self.filter = filter;
+        self
+    }
+
+    pub(crate) fn start_wall(&self) -> Wall {
+        self.wall
+    }
+
+    pub(crate) fn next_from(&self, from: i64) -> Option<i64> {
+        let reach = if self.moves(OnExcluded::Next) { MOVE_MAX_MS } else { 0 };
+        let mut missing = 0;
+        for k in self.guess(from.saturating_sub(reach), -2)..self.repeats {
+            match self.place(k) {
+                Place::Slot(slot) if slot >= from => return Some(slot),
+                Place::Slot(_) => {}
+                Place::Missing(_) => missing += 1,
+                Place::Beyond => return None,
+            }
+            if missing > MISSING_MAX {
+                return None;
+            }
+        }
+        None
+    }
+
+    pub(crate) fn last_before(&self, to: i64) -> Option<i64> {
+        let reach = if self.moves(OnExcluded::Previous) { MOVE_MAX_MS } else { 0 };
+        let last = self.guess(to.saturating_add(reach), 2).min(self.repeats - 1);
+        let mut missing = 0;
+        for k in (0..=last).rev() {
+            match self.place(k) {
+                Place::Slot(slot) if slot < to => return Some(slot),
+                Place::Slot(_) | Place::Beyond => {}
+                Place::Missing(_) => missing += 1,
+            }
+            if missing > MISSING_MAX {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// How many slots lie in `from..to`.
+    pub(crate) fn count(&self, from: i64, to: i64) -> u64 {
+        if self.filter.is_some() {
+            let next = |slot: &i64| self.next_from(slot + 1);
+            return std::iter::successors(self.next_from(from), next).take_while(|slot| *slot < to).count()
+                as u64;
+        }
+        if from >= to {
+            return 0;
+        }
+        let (low, high) = (self.first_at(from), self.first_at(to));
+        // Only a jump of the clock makes a slot go missing, and at most a few near it.
+        let mut missing = 0;
+        if !self.period.is_exact() {
+            let mut checked = low - 1;
+            for index in self.zone.index_at(from / 1000 - 2 * DAY)..=self.zone.index_at(to / 1000 + 2 * DAY) {
+                let near = self.guess(self.zone.stretch(index).start.saturating_mul(1000), -3);
+                for k in near.max(checked + 1).max(low)..(near + 7).min(high) {
+                    missing += u64::from(matches!(self.place(k), Place::Missing(_)));
+                    checked = k;
+                }
+            }
+        }
+        (high - low) as u64 - missing
+    }
+
+    /// The first k at or after an instant, missing or not.
+    fn first_at(&self, at: i64) -> i64 {
+        let mut k = self.guess(at, -2);
+        while k < self.repeats {
+            match self.place(k) {
+                Place::Slot(slot) | Place::Missing(slot) if slot < at => k += 1,
+                Place::Slot(_) | Place::Missing(_) | Place::Beyond => break,
+            }
+        }
+        k.min(self.repeats)
+    }
+
+    fn moves(&self, to: OnExcluded) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.on_excluded == to)
+    }
+
+    /// About which k an instant is, moved by `by`; never more than two off.
+    fn guess(&self, at: i64, by: i64) -> i64 {
+        let k = at.saturating_sub(self.start).div_euclid(self.period.about_millis());
+        k.saturating_add(by).clamp(0, self.repeats)
+    }
+
+    fn place(&self, k: i64) -> Place {
+        const LAST: i64 = days_from_date(YEAR_MAX + 1, 1, 1) as i64 * DAY * 1000;
+        let Some(exact) = self.period.millis.checked_mul(k) else {
+            return Place::Beyond;
+        };
+        let within = |slot: i64| {
+            if slot < LAST { Place::Slot(slot) } else { Place::Beyond }
+        };
+        if self.period.is_exact() {
+            return self.start.checked_add(exact).map_or(Place::Beyond, within);
+        }
+        let Some(wanted) = self.wall_of(k) else {
+            return Place::Beyond;
+        };
+        let settled = match &self.filter {
+            Some(filter) => filter.settle_one(wanted),
+            None => Some(wanted),
+        };
+        let slot_at = |second: i64| second * 1000 + self.subsec_millis + exact;
+        if k == 0 && settled == Some(wanted) {
+            return within(self.start);
+        }
+        match settled.and_then(|at| dst::resolve(at, &self.zone, self.policy)) {
+            Some(second) => within(slot_at(second)),
+            None => {
+                let shifted = Policy { gap: Gap::Shift, ..self.policy };
+                let day_before = self.zone.stretch(self.zone.index_at(wanted - DAY)).offset;
+                let near = dst::resolve(wanted, &self.zone, shifted).unwrap_or(wanted - day_before);
+                Place::Missing(slot_at(near))
+            }
+        }
+    }
+
+    /// The wall time of slot k before exact time is added; a month that is too short ends sooner.
+    fn wall_of(&self, k: i64) -> Option<Wall> {
+        let (day, time) = split(self.wall);
+        let (year, month, date) = date_from_days(day);
+        let months = i64::from(self.period.months).checked_mul(k)?.checked_add(i64::from(month) - 1)?;
+        let year = i64::from(year).checked_add(months.div_euclid(12))?;
+        if year > i64::from(YEAR_MAX) + 1 {
+            return None;
+        }
+        let (year, month) = (year as i32, months.rem_euclid(12) as u32 + 1);
+        let base = days_from_date(year, month, date.min(days_in_month(year, month)));
+        let days = i64::from(self.period.days).checked_mul(k)?;
+        let day = i64::from(base).checked_add(days)?;
+        (day <= i64::from(days_from_date(YEAR_MAX + 1, 1, 2))).then(|| wall(day as i32, time))
+    }
+}

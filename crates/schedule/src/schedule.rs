@@ -1,0 +1,253 @@
+//! What a user registers: when, in which zone, within which bounds.
+//!
+//! Parsed once at the edge; printing it gives the canonical text back. A schedule answers no
+//! question about time by itself: [`Schedule::timetable`] binds it to a job and a database.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::calendar::OnExcluded;
+use crate::cron::{Dialect, Expression};
+use crate::dst;
+use crate::error::{Code, Error};
+use crate::every::{Every, Origin};
+use crate::interval::Interval;
+use crate::moment::Moment;
+use crate::period::Period;
+use crate::timetable::{Binding, Timetable};
+use crate::tzdb::Tzdb;
+
+/// A schedule with everything that decides its slots.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// What kind, with its own text.
+    pub kind: Kind,
+    /// IANA name or offset; the clock that cron, days and months follow.
+    pub timezone: String,
+    /// What happens at a change of the clock.
+    pub dst: dst::Policy,
+    /// From when to when, and how often at most.
+    pub bounds: Bounds,
+    /// Runs start up to this much after their slot, by a stable hash of the job's id.
+    pub spread: Option<Duration>,
+    /// Names of calendars; a slot must be allowed by all.
+    pub calendars: Vec<String>,
+    /// What happens to slots that a calendar excludes.
+    pub on_excluded: OnExcluded,
+    /// What the reader of the text should know; not part of the schedule.
+    pub(crate) remarks: Remarks,
+}
+
+/// The kinds of schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Once, when it is registered.
+    Now,
+    /// Once, at a moment.
+    At(Moment),
+    /// Once, so long after it is registered.
+    After(Period),
+    /// At a fixed period.
+    Every(Every),
+    /// An ISO 8601 repeating interval.
+    Interval(Interval),
+    /// A cron expression.
+    Cron(Expression),
+}
+
+/// From when to when slots exist, and how many at most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// No slot before this instant.
+    pub start: Option<Timestamp>,
+    /// No slot after this instant.
+    pub end: Option<Timestamp>,
+    /// At most so many fires; who fires keeps count (see [`crate::Progress`]).
+    pub max_fires: Option<NonZeroU64>,
+}
+
+/// Remarks do not make two schedules different.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Remarks(pub(crate) Vec<String>);
+
+impl PartialEq for Remarks {
+    fn eq(&self, _: &Remarks) -> bool {
+        true
+    }
+}
+
+impl Schedule {
+    /// A schedule of this kind in UTC with the default policies.
+    pub fn new(kind: Kind) -> Self {
+        Schedule {
+            kind,
+            timezone: "UTC".into(),
+            dst: dst::Policy::default(),
+            bounds: Bounds::default(),
+            spread: None,
+            calendars: Vec::new(),
+            on_excluded: OnExcluded::default(),
+            remarks: Remarks::default(),
+        }
+    }
+
+    /// Reads any kind: a cron expression, `@daily`, `@every 90s`, `PT5S`, `R5/<start>/P1D`,
+    /// `@at 2026-12-24T18:00Z` (or the moment alone), `@after PT30S`, `@now`.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        Schedule::parse_dialect(text, Dialect::Standard)
+    }
+
+    /// Reads a schedule as another system writes it.
+    pub fn parse_dialect(text: &str, dialect: Dialect) -> Result<Self, Error> {
+        crate::check_text(text)?;
+        let trimmed = text.trim_matches([' ', '\t']);
+        let lead = text.len() - text.trim_start_matches([' ', '\t']).len();
+        let read = match dialect {
+            Dialect::Standard => read_standard(trimmed),
+            Dialect::Aws => read_aws(trimmed),
+            Dialect::Quartz => read_cron(trimmed, dialect),
+        };
+        let (kind, remarks) = read.map_err(|error| error.shifted(lead))?;
+        Ok(Schedule { remarks: Remarks(remarks), ..Schedule::new(kind) })
+    }
+
+    /// Binds it to a job and a database.
+    pub fn timetable(&self, tzdb: &Tzdb, binding: &Binding) -> Result<Timetable, Error> {
+        Timetable::new(self, tzdb, binding)
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Schedule::parse(text)
+    }
+}
+
+/// The canonical text of the kind; zone, policies and bounds are fields of their own.
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Now => f.write_str("@now"),
+            Kind::At(moment) => write!(f, "@at {moment}"),
+            Kind::After(period) => write!(f, "@after {period}"),
+            Kind::Every(every) => every.fmt(f),
+            Kind::Interval(interval) => interval.fmt(f),
+            Kind::Cron(expression) => expression.fmt(f),
+        }
+    }
+}
+
+type Read = Result<(Kind, Vec<String>), Error>;
+
+fn read_standard(text: &str) -> Read {
+    if let Some(rest) = after_word(text, "@every") {
+        return at_offset(text, rest, Every::parse(rest).map(Kind::Every));
+    }
+    if let Some(rest) = after_word(text, "@at") {
+        return at_offset(text, rest, Moment::parse(rest).map(Kind::At));
+    }
+    if let Some(rest) = after_word(text, "@after") {
+        let period = match rest.starts_with(['P', 'p']) {
+            true => Period::parse_iso(rest),
+            false => Period::parse_exact(rest),
+        };
+        return at_offset(text, rest, period.map(Kind::After));
+    }
+    if text.eq_ignore_ascii_case("@now") || text.eq_ignore_ascii_case("now") {
+        return Ok((Kind::Now, Vec::new()));
+    }
+    let one_word = !text.contains([' ', '\t']);
+    let second = text.as_bytes().get(1).copied().unwrap_or(0);
+    if one_word
+        && text.starts_with(['R', 'r'])
+        && (second.is_ascii_digit() || [b'/', b'-', b'+'].contains(&second))
+    {
+        return Interval::parse(text).map(|interval| (Kind::Interval(interval), Vec::new()));
+    }
+    if one_word
+        && text.starts_with(['P', 'p'])
+        && (second.is_ascii_digit() || second.eq_ignore_ascii_case(&b'T'))
+    {
+        return Every::parse(text).map(|every| (Kind::Every(every), Vec::new()));
+    }
+    let date_like =
+        text.len() >= 10 && text.as_bytes()[..4].iter().all(u8::is_ascii_digit) && text.as_bytes()[4] == b'-';
+    if one_word && date_like {
+        return match text.contains('/') && !text.contains('[') {
+            true => Err(Error::new(Code::Syntax, "an interval that repeats starts with `R`")
+                .at(0..text.len())
+                .hint(format!("write `R/{text}`"))),
+            false => Moment::parse(text).map(|moment| (Kind::At(moment), Vec::new())),
+        };
+    }
+    read_cron(text, Dialect::Standard)
+}
+
+fn read_cron(text: &str, dialect: Dialect) -> Read {
+    let parsed = Expression::parse_dialect(text, dialect)?;
+    Ok((Kind::Cron(parsed.expression), parsed.remarks))
+}
+
+/// `cron(...)`, `rate(5 minutes)`, `at(2026-12-24T18:00:00)`, or the six fields alone.
+fn read_aws(text: &str) -> Read {
+    let inside = |name: &str| {
+        let head = text.get(..name.len()).filter(|head| head.eq_ignore_ascii_case(name))?;
+        text[head.len()..].strip_prefix('(')?.strip_suffix(')')
+    };
+    if let Some(fields) = inside("cron") {
+        return read_cron(fields, Dialect::Aws).map_err(|error| error.shifted("cron(".len()));
+    }
+    if let Some(rate) = inside("rate") {
+        let every = aws_rate(rate).map_err(|error| error.shifted("rate(".len()))?;
+        let remark = "AWS counts a rate from its creation; here it is counted from the Unix epoch, \
+                      or from the schedule's start if one is given";
+        return Ok((Kind::Every(every), vec![remark.into()]));
+    }
+    if let Some(at) = inside("at") {
+        let moment = Moment::parse(at).map_err(|error| error.shifted("at(".len()))?;
+        return Ok((Kind::At(moment), Vec::new()));
+    }
+    read_cron(text, Dialect::Aws)
+}
+
+fn aws_rate(text: &str) -> Result<Every, Error> {
+    let wrong = || {
+        Error::new(Code::Syntax, format!("`{text}` is not a rate"))
+            .at(0..text.len())
+            .hint("write `rate(5 minutes)`, `rate(1 hour)` or `rate(7 days)`")
+    };
+    let (count, unit) = text.split_once(' ').ok_or_else(wrong)?;
+    let count: i64 = count.parse().ok().filter(|n| (1..=1_000_000).contains(n)).ok_or_else(wrong)?;
+    let seconds = match unit {
+        "minute" | "minutes" => 60,
+        "hour" | "hours" => 3_600,
+        "day" | "days" => 86_400,
+        _ => return Err(wrong()),
+    };
+    let period = Period::exact(jiff::SignedDuration::from_secs(count * seconds))?;
+    Every::new(period, Origin::Clock { anchor: None, phase_ms: 0 })
+}
+
+fn after_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let head = text.get(..word.len())?;
+    let rest = &text[word.len()..];
+    let apart = rest.is_empty() || rest.starts_with([' ', '\t']);
+    (head.eq_ignore_ascii_case(word) && apart).then(|| rest.trim_start_matches([' ', '\t']))
+}
+
+fn at_offset(whole: &str, rest: &str, read: Result<Kind, Error>) -> Read {
+    let offset = whole.len() - rest.len();
+    read.map(|kind| (kind, Vec::new())).map_err(|error| error.shifted(offset))
+}

@@ -1,0 +1,542 @@
+//! A schedule bound to a job and a database: the answers.
+//!
+//! Made when a job is registered, loaded or recomputed; cheap to keep and to ask. Promise: slots
+//! are strictly increasing, the same from every starting point and in both directions, and none
+//! lies outside the schedule's bounds or calendars.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::calendar::{Calendar, Calendars, DayFilter, OnExcluded, Verdict};
+use crate::civil::{DAY, YEAR_MAX, days_from_date};
+use crate::cron::Pattern;
+use crate::dst::{self, Policy, Resolver};
+use crate::error::{Code, Error};
+use crate::every::{Beat, Origin};
+use crate::interval::{Repetition, Step, end_before_start};
+use crate::period::Period;
+use crate::schedule::{Kind, Schedule};
+use crate::seed::Seed;
+use crate::tzdb::Tzdb;
+use crate::zone::Zone;
+
+/// What a schedule is bound to.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    /// What `H` and spread hash: the job's id.
+    pub seed: Seed,
+    /// When the job was registered; `now` and `after` count from it.
+    pub registered_at: Timestamp,
+    /// The calendars that schedules may name.
+    pub calendars: Arc<Calendars>,
+}
+
+impl Default for Binding {
+    /// No job: an empty seed, registered in 1970, no calendars.
+    fn default() -> Self {
+        Binding { seed: Seed::default(), registered_at: Timestamp::UNIX_EPOCH, calendars: Arc::default() }
+    }
+}
+
+/// What has happened so far, for schedules that depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// How many slots have fired.
+    pub fired: u64,
+    /// When the last run ended.
+    pub last_completion: Option<Timestamp>,
+}
+
+/// How a schedule behaves in time, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nature {
+    /// Names times of day.
+    Fixed,
+    /// Follows the wall clock.
+    Wildcard,
+    /// Counts from a point.
+    Interval,
+    /// Happens once.
+    Once,
+}
+
+impl Nature {
+    /// The word, as shown to users.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Nature::Fixed => "fixed",
+            Nature::Wildcard => "wildcard",
+            Nature::Interval => "interval",
+            Nature::Once => "once",
+        }
+    }
+}
+
+/// The slots of one job.
+#[derive(Clone, Debug)]
+pub struct Timetable {
+    pub(crate) schedule: Schedule,
+    pub(crate) zone: Arc<Zone>,
+    pub(crate) slots: Slots,
+    /// Calendars that judge instants, because they have a clock of their own or the schedule
+    /// counts exact time.
+    filters: Vec<(DayFilter, Arc<Zone>)>,
+    seed: Seed,
+}
+
+/// Where the slots come from, before bounds and foreign calendars.
+#[derive(Clone, Debug)]
+pub(crate) enum Slots {
+    /// At most one, in milliseconds.
+    Once(Option<i64>),
+    Beat(Beat),
+    /// The first slot; the next ones need a completion.
+    Completion {
+        first: i64,
+        period: i64,
+    },
+    Repetition(Repetition),
+    Cron {
+        pattern: Box<Pattern>,
+        policy: Policy,
+    },
+}
+
+/// After so many slots excluded in a row by a calendar with its own clock there is none.
+const EXCLUDED_MAX: u32 = 20_000;
+
+/// One past the last instant of 2199, in milliseconds.
+const HORIZON_MS: i64 = days_from_date(YEAR_MAX + 1, 1, 1) as i64 * DAY * 1000;
+
+impl Timetable {
+    pub(crate) fn new(schedule: &Schedule, tzdb: &Tzdb, binding: &Binding) -> Result<Self, Error> {
+        if let (Some(start), Some(end)) = (schedule.bounds.start, schedule.bounds.end)
+            && start > end
+        {
+            return Err(Error::new(Code::Conflict, format!("the start {start} is after the end {end}"))
+                .hint("swap them"));
+        }
+        let zone = tzdb.zone(own_zone(&schedule.kind).unwrap_or(&schedule.timezone))?;
+        let calendars = Named::find(schedule, binding, &zone, tzdb)?;
+        let registered = binding.registered_at.as_millisecond();
+        let mut filters = calendars.foreign;
+        let slots = match &schedule.kind {
+            Kind::Now => Slots::Once(Some(registered)),
+            Kind::At(moment) => {
+                let placed = moment.place(tzdb, &zone, schedule.dst)?;
+                let settled = settle(placed.millis, &zone, schedule.dst, calendars.own.as_ref());
+                Slots::Once(settled)
+            }
+            Kind::After(period) => {
+                let placed = crate::moment::Placed {
+                    millis: Some(registered),
+                    wall: zone.wall_at(registered.div_euclid(1000)),
+                    subsec_millis: registered.rem_euclid(1000),
+                    zone: Arc::clone(&zone),
+                };
+                let twice = Repetition::new(&placed, registered, *period, Some(2), schedule.dst);
+                let at = twice.last_before(HORIZON_MS).filter(|at| *at > registered);
+                Slots::Once(settle(at, &zone, schedule.dst, calendars.own.as_ref()))
+            }
+            Kind::Every(every) => {
+                filters.extend(calendars.own.map(|filter| (filter, Arc::clone(&zone))));
+                let period = every.period().millis;
+                match every.origin() {
+                    Origin::Completion => Slots::Completion {
+                        first: schedule.bounds.start.map_or(registered, Timestamp::as_millisecond),
+                        period,
+                    },
+                    Origin::Clock { anchor, phase_ms } => {
+                        let anchor = match anchor {
+                            Some(moment) => moment.place(tzdb, &zone, schedule.dst)?.millis,
+                            None => schedule.bounds.start.map(Timestamp::as_millisecond),
+                        };
+                        let from = anchor.unwrap_or(0) + *phase_ms as i64;
+                        Slots::Beat(Beat { anchor: from, period, first: from })
+                    }
+                }
+            }
+            Kind::Interval(interval) => {
+                let placed = interval.start.place(tzdb, &zone, schedule.dst)?;
+                let Some(start) = placed.millis else {
+                    return Err(Error::new(
+                        Code::NeverFires,
+                        format!("the start {} does not exist in {}", interval.start, placed.zone.name()),
+                    )
+                    .hint("choose a time outside the DST gap, or another `dst_gap`"));
+                };
+                let period = match &interval.step {
+                    Step::Period(period) => *period,
+                    Step::Until(end) => until(start, end.place(tzdb, &placed.zone, schedule.dst)?.millis)?,
+                };
+                let repetition = Repetition::new(&placed, start, period, interval.repeats, schedule.dst);
+                let own = match period.is_exact() {
+                    true => {
+                        filters.extend(calendars.own.map(|filter| (filter, Arc::clone(&zone))));
+                        None
+                    }
+                    false => calendars.own,
+                };
+                Slots::Repetition(repetition.with_filter(own))
+            }
+            Kind::Cron(expression) => Slots::Cron {
+                pattern: Box::new(Pattern::new(expression, binding.seed, calendars.own)),
+                policy: match expression.is_wildcard() {
+                    true => Policy::FOLLOW,
+                    false => schedule.dst,
+                },
+            },
+        };
+        check_moves(schedule, &zone, &slots, &filters)?;
+        Ok(Timetable { schedule: schedule.clone(), zone, slots, filters, seed: binding.seed })
+    }
+
+    /// The first slot strictly after `t`.
+    pub fn next_after(&self, t: Timestamp) -> Option<Timestamp> {
+        let mut from = millis_after(t);
+        if let Some(start) = self.schedule.bounds.start {
+            from = from.max(ceil_millis(start));
+        }
+        let slot = self.next_from(from)?;
+        let in_bounds = self.schedule.bounds.end.is_none_or(|end| slot <= floor_millis(end));
+        if in_bounds { instant(slot) } else { None }
+    }
+
+    /// The last slot strictly before `t`.
+    pub fn previous_before(&self, t: Timestamp) -> Option<Timestamp> {
+        let mut to = ceil_millis(t);
+        if let Some(end) = self.schedule.bounds.end {
+            to = to.min(floor_millis(end) + 1);
+        }
+        let slot = self.last_before(to)?;
+        let in_bounds = self.schedule.bounds.start.is_none_or(|start| slot >= ceil_millis(start));
+        if in_bounds { instant(slot) } else { None }
+    }
+
+    /// The next slot after `t` given what has happened: stops at the maximum number of fires, and
+    /// counts from the last completion where the schedule does.
+    pub fn next_given(&self, t: Timestamp, progress: Progress) -> Option<Timestamp> {
+        if self.schedule.bounds.max_fires.is_some_and(|most| progress.fired >= most.get()) {
+            return None;
+        }
+        match (&self.slots, progress.last_completion) {
+            (Slots::Completion { period, .. }, Some(completed)) => {
+                let due = floor_millis(completed).checked_add(*period)?;
+                self.allowed_from(due.max(millis_after(t)))
+            }
+            _ => self.next_after(t),
+        }
+    }
+
+    /// The first instant from `at` on that calendars and bounds allow.
+    fn allowed_from(&self, at: i64) -> Option<Timestamp> {
+        let bounds = &self.schedule.bounds;
+        let mut at = at.max(bounds.start.map_or(at, ceil_millis));
+        for _ in 0..EXCLUDED_MAX {
+            match self.excluded(at) {
+                Some((until, _)) => at = until,
+                None => {
+                    return instant(at).filter(|slot| bounds.end.is_none_or(|end| *slot <= end));
+                }
+            }
+        }
+        None
+    }
+
+    /// Slots after `t`, in order, at most the schedule's maximum number of fires.
+    pub fn upcoming(&self, t: Timestamp) -> impl Iterator<Item = Timestamp> + '_ {
+        let most = self.schedule.bounds.max_fires.map_or(u64::MAX, std::num::NonZeroU64::get);
+        let first = self.next_after(t);
+        std::iter::successors(first, |slot| self.next_after(*slot))
+            .take(usize::try_from(most).unwrap_or(usize::MAX))
+    }
+
+    /// How many slots lie in `from..to`, without visiting each (unless calendars with a clock of
+    /// their own make the slots irregular; then each allowed stretch is visited).
+    pub fn count(&self, from: Timestamp, to: Timestamp) -> u64 {
+        let (mut low, mut high) = (ceil_millis(from), ceil_millis(to));
+        if let Some(start) = self.schedule.bounds.start {
+            low = low.max(ceil_millis(start));
+        }
+        if let Some(end) = self.schedule.bounds.end {
+            high = high.min(floor_millis(end).saturating_add(1));
+        }
+        if low >= high {
+            return 0;
+        }
+        if self.filters.is_empty() {
+            return self.bare_count(low, high);
+        }
+        let mut total = 0;
+        while let Some(slot) = self.next_from(low).filter(|slot| *slot < high) {
+            let until = self.allowed_until(slot).min(high);
+            total += self.bare_count(slot, until);
+            low = until;
+        }
+        total
+    }
+
+    /// The zone whose clock the schedule follows.
+    pub fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    /// The schedule it was made from.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    pub(crate) fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// How it behaves in time.
+    pub fn nature(&self) -> Nature {
+        match &self.schedule.kind {
+            Kind::Now | Kind::At(_) | Kind::After(_) => Nature::Once,
+            Kind::Every(_) | Kind::Interval(_) => Nature::Interval,
+            Kind::Cron(expression) if expression.is_wildcard() => Nature::Wildcard,
+            Kind::Cron(_) => Nature::Fixed,
+        }
+    }
+
+    /// How long after its slots this job starts, by the stable hash of its id.
+    pub fn spread_offset(&self) -> Duration {
+        const PURPOSE: u64 = 100; // Apart from the field numbers that `H` uses.
+        let window = self.schedule.spread.map_or(0, |window| window.as_millis());
+        match u64::try_from(window) {
+            Ok(window @ 1..) => Duration::from_millis(self.seed.pick(PURPOSE, window)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Refuses a schedule that has no slot after `t`, as a registration does.
+    pub fn must_fire_after(&self, t: Timestamp) -> Result<Timestamp, Error> {
+        self.next_after(t).ok_or_else(|| {
+            Error::new(Code::NeverFires, format!("`{}` never fires after {t}", self.schedule))
+                .hint("check the dates: slots are searched to the end of 2199")
+        })
+    }
+
+    fn next_from(&self, mut from: i64) -> Option<i64> {
+        for _ in 0..EXCLUDED_MAX {
+            let slot = self.bare_next_from(from)?;
+            match self.excluded(slot) {
+                None => return Some(slot),
+                Some((until, _)) => from = until.max(slot + 1),
+            }
+        }
+        None
+    }
+
+    fn last_before(&self, mut to: i64) -> Option<i64> {
+        for _ in 0..EXCLUDED_MAX {
+            let slot = self.bare_last_before(to)?;
+            match self.excluded(slot) {
+                None => return Some(slot),
+                Some((_, since)) => to = since.min(slot),
+            }
+        }
+        None
+    }
+
+    fn bare_next_from(&self, from: i64) -> Option<i64> {
+        match &self.slots {
+            Slots::Once(at) => at.filter(|at| *at >= from),
+            Slots::Beat(beat) => beat.next_from(from),
+            Slots::Completion { first, .. } => Some(*first).filter(|first| *first >= from),
+            Slots::Repetition(repetition) => repetition.next_from(from),
+            Slots::Cron { pattern, policy } => {
+                let second = self.resolver(pattern, *policy).next_from(ceil_second(from))?;
+                return Some(second * 1000);
+            }
+        }
+        .filter(|slot| *slot < HORIZON_MS)
+    }
+
+    fn bare_last_before(&self, to: i64) -> Option<i64> {
+        match &self.slots {
+            Slots::Once(at) => at.filter(|at| *at < to),
+            Slots::Beat(beat) => beat.last_before(to.min(HORIZON_MS)),
+            Slots::Completion { first, .. } => Some(*first).filter(|first| *first < to),
+            Slots::Repetition(repetition) => repetition.last_before(to),
+            Slots::Cron { pattern, policy } => {
+                let second = self.resolver(pattern, *policy).last_before(ceil_second(to))?;
+                Some(second * 1000)
+            }
+        }
+    }
+
+    fn bare_count(&self, from: i64, to: i64) -> u64 {
+        match &self.slots {
+            Slots::Once(Some(at)) => u64::from((from..to).contains(at)),
+            Slots::Once(None) => 0,
+            Slots::Beat(beat) => beat.count(from, to.min(HORIZON_MS)),
+            Slots::Completion { first, .. } => u64::from((from..to).contains(first)),
+            Slots::Repetition(repetition) => repetition.count(from, to),
+            Slots::Cron { pattern, policy } => {
+                self.resolver(pattern, *policy).count(ceil_second(from), ceil_second(to))
+            }
+        }
+    }
+
+    pub(crate) fn resolver<'a>(&'a self, pattern: &'a Pattern, policy: Policy) -> Resolver<'a, Pattern> {
+        Resolver { times: pattern, zone: &self.zone, policy }
+    }
+
+    /// The stretch around an instant in which a calendar excludes everything: (end, start).
+    fn excluded(&self, at: i64) -> Option<(i64, i64)> {
+        self.filters.iter().find_map(|(filter, zone)| {
+            let second = at.div_euclid(1000);
+            let stretch = zone.stretch(zone.index_at(second));
+            match filter.check(second + stretch.offset) {
+                Verdict::Allowed { .. } => None,
+                Verdict::Excluded { until, since } => {
+                    // Not past the next change of the clock: there the wall time means another instant.
+                    let index = zone.index_at(second);
+                    let until = (until - stretch.offset).min(zone.end(index));
+                    let since = (since - stretch.offset).max(stretch.start);
+                    Some((until * 1000, since * 1000))
+                }
+            }
+        })
+    }
+
+    /// The end of the stretch in which every calendar allows what it allows at `at`.
+    fn allowed_until(&self, at: i64) -> i64 {
+        self.filters
+            .iter()
+            .map(|(filter, zone)| {
+                let second = at.div_euclid(1000);
+                let index = zone.index_at(second);
+                let offset = zone.stretch(index).offset;
+                match filter.check(second + offset) {
+                    Verdict::Allowed { until } => (until - offset).min(zone.end(index)) * 1000,
+                    Verdict::Excluded { .. } => at + 1,
+                }
+            })
+            .min()
+            .unwrap_or(HORIZON_MS)
+    }
+}
+
+/// A zone in brackets inside the text stands above the schedule's.
+fn own_zone(kind: &Kind) -> Option<&str> {
+    match kind {
+        Kind::At(moment) => moment.zone_name(),
+        Kind::Interval(interval) => interval.start.zone_name(),
+        Kind::Now | Kind::After(_) | Kind::Every(_) | Kind::Cron(_) => None,
+    }
+}
+
+/// The length of an interval given by its end.
+fn until(start: i64, end: Option<i64>) -> Result<Period, Error> {
+    match end {
+        Some(end) if end - start >= 1000 => Period::exact(jiff::SignedDuration::from_millis(end - start)),
+        _ => Err(end_before_start()),
+    }
+}
+
+/// Applies calendars to the one slot of a one-time schedule.
+fn settle(at: Option<i64>, zone: &Zone, policy: Policy, filter: Option<&DayFilter>) -> Option<i64> {
+    let Some(filter) = filter else { return at };
+    let at = at?;
+    let wall = zone.wall_at(at.div_euclid(1000));
+    match filter.settle_one(wall)? {
+        moved if moved == wall => Some(at),
+        moved => Some(dst::resolve(moved, zone, policy)? * 1000 + at.rem_euclid(1000)),
+    }
+}
+
+/// The calendars a schedule names, apart by whose clock they use.
+struct Named {
+    own: Option<DayFilter>,
+    foreign: Vec<(DayFilter, Arc<Zone>)>,
+}
+
+impl Named {
+    fn find(schedule: &Schedule, binding: &Binding, zone: &Arc<Zone>, tzdb: &Tzdb) -> Result<Self, Error> {
+        let mut own: Vec<Arc<Calendar>> = Vec::new();
+        let mut foreign = Vec::new();
+        for name in &schedule.calendars {
+            let calendar = binding.calendars.get(name).ok_or_else(|| {
+                Error::new(Code::Calendar, format!("calendar `{name}` not found"))
+                    .hint("create it first, or correct its name")
+            })?;
+            match calendar.zone().map(|zone| tzdb.zone(zone)).transpose()? {
+                Some(other) if !other.is_same_clock(zone) => {
+                    foreign.push((DayFilter::new(vec![Arc::clone(calendar)], schedule.on_excluded), other));
+                }
+                _ => own.push(Arc::clone(calendar)),
+            }
+        }
+        let own = (!own.is_empty()).then(|| DayFilter::new(own, schedule.on_excluded));
+        Ok(Named { own, foreign })
+    }
+}
+
+/// Moving a slot by days needs wall-clock slots and calendars on the same clock.
+fn check_moves(
+    schedule: &Schedule,
+    zone: &Zone,
+    slots: &Slots,
+    filters: &[(DayFilter, Arc<Zone>)],
+) -> Result<(), Error> {
+    let business = matches!(&schedule.kind, Kind::Cron(expression) if expression.has_business_days());
+    if business && let Some((_, calendar)) = filters.first() {
+        return Err(Error::new(
+            Code::Conflict,
+            format!(
+                "business days are counted on the schedule's clock, and a calendar is in {}",
+                calendar.name()
+            ),
+        )
+        .hint(format!("set the schedule's timezone to {}", calendar.name())));
+    }
+    if schedule.on_excluded == OnExcluded::Skip || schedule.calendars.is_empty() {
+        return Ok(());
+    }
+    let mixed = matches!(slots, Slots::Repetition(r) if !r.period.is_exact() && r.period.millis != 0);
+    match filters.first() {
+        Some((_, calendar)) if !calendar.is_same_clock(zone) => Err(Error::new(
+            Code::Conflict,
+            format!("slots move by days on the schedule's clock, and a calendar is in {}", calendar.name()),
+        )
+        .hint("give both the same timezone, or skip excluded slots")),
+        Some(_) => Err(exact_moves()),
+        None if mixed => Err(exact_moves()),
+        None => Ok(()),
+    }
+}
+
+fn exact_moves() -> Error {
+    Error::new(Code::Conflict, "a period in hours cannot move to another day")
+        .hint("skip excluded slots, or use cron or whole days")
+}
+
+fn instant(millis: i64) -> Option<Timestamp> {
+    Timestamp::from_millisecond(millis).ok()
+}
+
+/// The last whole millisecond at or before `t`.
+fn floor_millis(t: Timestamp) -> i64 {
+    // jiff rounds towards zero, which is down only after 1970.
+    t.as_millisecond() - i64::from(t.subsec_nanosecond() % 1_000_000 < 0)
+}
+
+/// The first whole millisecond at or after `t`.
+fn ceil_millis(t: Timestamp) -> i64 {
+    t.as_millisecond() + i64::from(t.subsec_nanosecond() % 1_000_000 > 0)
+}
+
+/// The first whole millisecond strictly after `t`.
+fn millis_after(t: Timestamp) -> i64 {
+    floor_millis(t) + 1
+}
+
+/// The first whole second at or after a millisecond.
+fn ceil_second(millis: i64) -> i64 {
+    -(-millis).div_euclid(1000)
+}
