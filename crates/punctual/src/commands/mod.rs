@@ -1,0 +1,4 @@
+//! One file per command.
+
+pub(crate) mod explain;
+pub(crate) mod output;

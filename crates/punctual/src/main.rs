@@ -1,0 +1,31 @@
+//! The `punctual` command.
+
+mod commands;
+mod failure;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The job scheduler that is on time, explains itself and needs nothing installed.
+#[derive(Parser)]
+#[command(name = "punctual", version, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Explain(commands::explain::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Explain(arguments) => commands::explain::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
