@@ -1,0 +1,114 @@
+//! One try of a run, and what its worker reports.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::id::WorkerId;
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The target did it.
+    Succeeded,
+    /// The target or the way to it failed.
+    Failed,
+    /// It took longer than it may.
+    TimedOut,
+    /// It was asked to stop, and did.
+    Cancelled,
+    /// Its worker is gone; nobody knows what happened.
+    Lost,
+}
+
+impl Outcome {
+    /// All outcomes.
+    pub const ALL: [Outcome; 5] =
+        [Outcome::Succeeded, Outcome::Failed, Outcome::TimedOut, Outcome::Cancelled, Outcome::Lost];
+
+    /// The word, as in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Failed => "failed",
+            Outcome::TimedOut => "timed_out",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Lost => "lost",
+        }
+    }
+}
+
+/// An attempt in a run's history.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    /// From 1, without gaps.
+    pub number: u32,
+    /// Who tried.
+    pub worker: WorkerId,
+    /// When it was claimed, by the store's clock.
+    pub claimed_at: Timestamp,
+    /// What came of it; nothing while it runs, or if it was given back before it began.
+    pub report: Option<Report>,
+}
+
+/// What a worker says about an attempt, the same for every target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// When the target was reached for, by the worker's clock.
+    pub started_at: Timestamp,
+    /// When it ended, by the worker's clock.
+    pub finished_at: Timestamp,
+    /// Why it failed.
+    pub error: Option<Failure>,
+    /// The target's answer, capped.
+    pub output: Option<Output>,
+    /// The target's own code: an HTTP status, an exit code.
+    pub status: Option<i32>,
+    /// How long each phase took, in order.
+    pub phases: Vec<(Cow<'static, str>, Duration)>,
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// A stable word: `connect`, `timeout`, `http_status`, `lost`.
+    pub code: String,
+    /// A sentence for people.
+    pub message: String,
+    /// Whether another attempt may help, by the target's rules.
+    pub is_retryable: bool,
+    /// Not before so long, because the target said so.
+    pub retry_after: Option<Duration>,
+}
+
+/// What a target answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The first bytes, at most the cap of the job.
+    pub bytes: Vec<u8>,
+    /// Whether there was more.
+    pub is_truncated: bool,
+}
+
+impl Report {
+    /// The report nobody could write: the worker is gone.
+    pub fn lost(claimed_at: Timestamp, now: Timestamp) -> Self {
+        Report {
+            outcome: Outcome::Lost,
+            started_at: claimed_at,
+            finished_at: now,
+            error: Some(Failure {
+                code: "lost".into(),
+                message: "the worker that held this attempt is gone".into(),
+                is_retryable: true,
+                retry_after: None,
+            }),
+            output: None,
+            status: None,
+            phases: Vec::new(),
+        }
+    }
+}

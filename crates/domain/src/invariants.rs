@@ -1,0 +1,31 @@
+//! What must hold for every run, whatever happened: checked after tests, by `punctual check` and
+//! where a store reads back what it wrote.
+
+use crate::run::{Run, RunState};
+
+/// A broken invariant, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken(pub &'static str);
+
+/// Checks one run.
+pub fn check(run: &Run) -> Result<(), Broken> {
+    let counted = run.charged.saturating_add(run.lost);
+    let rules = [
+        ("attempts that count are attempts", counted <= run.attempt),
+        ("an ended run has an end", run.state.is_ended() == run.finished_at.is_some()),
+        ("a lease is for the last attempt", run.lease().is_none_or(|lease| lease.attempt == run.attempt)),
+        ("a run with a lease was attempted", run.lease().is_none() || run.attempt > 0),
+        ("only a run that was attempted has started", run.started_at.is_none() || run.attempt > 0),
+        (
+            "only a success or a failure was attempted",
+            match run.state {
+                RunState::Succeeded | RunState::Failed | RunState::TimedOut => run.attempt > 0,
+                RunState::Pending(_) | RunState::Running(_) | RunState::Cancelled => true,
+            },
+        ),
+    ];
+    match rules.iter().find(|(_, holds)| !holds) {
+        Some((rule, _)) => Err(Broken(rule)),
+        None => Ok(()),
+    }
+}

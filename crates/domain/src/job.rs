@@ -1,0 +1,220 @@
+//! What is registered: a schedule, a target, a payload and policies.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use punctual_schedule::Schedule;
+
+use crate::id::{JobId, TenantId, Version};
+use crate::policy::Policies;
+
+/// A job as its owner registered it. A run keeps the version it was fired with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Its id, which also says its shard.
+    pub id: JobId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Counts its changes.
+    pub version: Version,
+    /// Whether it fires.
+    pub state: JobState,
+    /// Free text for people.
+    pub name: String,
+    /// Chosen by the client, unique in the tenant.
+    pub key: Option<String>,
+    /// Groups jobs, for limits and metrics.
+    pub kind: Option<String>,
+    /// For filters and routing.
+    pub labels: BTreeMap<String, String>,
+    /// Who executes: workers that serve this queue.
+    pub queue: Arc<str>,
+    /// How urgent, coarsely.
+    pub lane: Lane,
+    /// How urgent inside tenant and lane; higher first.
+    pub priority: i16,
+    /// When.
+    pub schedule: Schedule,
+    /// Where.
+    pub target: Target,
+    /// What is sent, as the JSON text it was given; never parsed again.
+    pub payload: Option<Box<str>>,
+    /// How, in every other respect.
+    pub policies: Policies,
+    /// Given to every run that has none of its own.
+    pub correlation_id: Option<Arc<str>>,
+    /// When it was first registered.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+}
+
+/// Whether a job fires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// It fires.
+    Active,
+    /// It does not, until resumed.
+    Paused(Pause),
+    /// Its schedule has no more slots.
+    Ended,
+    /// It is gone; its history stays until it expires.
+    Deleted,
+}
+
+impl JobState {
+    /// The word, as in the API.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            JobState::Active => "active",
+            JobState::Paused(_) => "paused",
+            JobState::Ended => "ended",
+            JobState::Deleted => "deleted",
+        }
+    }
+}
+
+/// Why and since when a job is paused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// Why, in the words of whoever paused it.
+    pub reason: Option<String>,
+    /// Who.
+    pub by: Option<String>,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it resumes by itself.
+    pub until: Option<Timestamp>,
+}
+
+/// How urgent a job is, coarsely.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// First.
+    Critical,
+    /// Most.
+    #[default]
+    Standard,
+    /// When there is room.
+    Batch,
+}
+
+impl Lane {
+    /// All lanes, most urgent first.
+    pub const ALL: [Lane; 3] = [Lane::Critical, Lane::Standard, Lane::Batch];
+
+    /// The word, as in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Lane::Critical => "critical",
+            Lane::Standard => "standard",
+            Lane::Batch => "batch",
+        }
+    }
+
+    /// Its place in an ordering key.
+    pub fn rank(self) -> u8 {
+        match self {
+            Lane::Critical => 0,
+            Lane::Standard => 1,
+            Lane::Batch => 2,
+        }
+    }
+}
+
+/// Where runs of a job are executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An HTTP callback.
+    Http(Http),
+    /// A handler registered in the process that uses Punctual as a library.
+    Function {
+        /// The handler's name.
+        name: String,
+    },
+    /// Succeeds at once.
+    Discard,
+}
+
+impl Target {
+    /// The word, as in the API.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Target::Http(_) => "http",
+            Target::Function { .. } => "function",
+            Target::Discard => "discard",
+        }
+    }
+}
+
+/// An HTTP callback, as registered. The worker checks the address again at every call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Http {
+    /// Where to.
+    pub url: String,
+    /// `POST` unless said otherwise.
+    pub method: Method,
+    /// The owner's headers, in order.
+    pub headers: Vec<(String, String)>,
+}
+
+/// The methods a callback may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// With the payload as body.
+    #[default]
+    Post,
+    /// With the payload as body.
+    Put,
+    /// With the payload as body.
+    Patch,
+    /// Without a body.
+    Get,
+    /// Without a body.
+    Delete,
+}
+
+impl Method {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Patch => "PATCH",
+            Method::Get => "GET",
+            Method::Delete => "DELETE",
+        }
+    }
+}
+
+impl Job {
+    /// Whether its slots become runs.
+    pub fn is_active(&self) -> bool {
+        matches!(self.state, JobState::Active)
+    }
+
+    /// At most so many fires, if the schedule says.
+    pub fn max_fires(&self) -> Option<NonZeroU64> {
+        self.schedule.bounds.max_fires
+    }
+
+    /// Whether both ask for the same, so that applying one over the other changes nothing.
+    /// Identity, state, version and times are the server's and do not count.
+    pub fn is_same_request(&self, other: &Job) -> bool {
+        self.tenant == other.tenant
+            && self.name == other.name
+            && self.key == other.key
+            && self.kind == other.kind
+            && self.labels == other.labels
+            && self.queue == other.queue
+            && self.lane == other.lane
+            && self.priority == other.priority
+            && self.schedule == other.schedule
+            && self.target == other.target
+            && self.payload == other.payload
+            && self.policies == other.policies
+            && self.correlation_id == other.correlation_id
+    }
+}

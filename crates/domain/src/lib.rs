@@ -1,0 +1,25 @@
+//! The nouns and the rules: what a job, a run, an attempt and a lease are, and every decision
+//! about them as a pure function.
+//!
+//! No I/O, no async, no clock: time and randomness come in as arguments. Read in this order:
+//! [`job`] is what is registered, [`run`] what happens for one cause, [`lifecycle`] the only place
+//! where a run changes state, [`policy`] the decisions, [`ledger`] the account of every slot.
+
+pub mod attempt;
+pub mod id;
+pub mod invariants;
+pub mod job;
+pub mod key;
+pub mod ledger;
+pub mod lifecycle;
+pub mod policy;
+pub mod run;
+pub mod tenant;
+
+pub use attempt::{Attempt, Outcome, Report};
+pub use id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+pub use job::{Job, Lane, Target};
+pub use key::IdempotencyKey;
+pub use ledger::LedgerEntry;
+pub use run::{Cause, Lease, Run, RunState, WaitingFor};
+pub use tenant::{Tenant, TenantName};

@@ -1,0 +1,20 @@
+//! The policies of a job: each stored with it, each with a visible default, each decided by a
+//! function from facts to a decision.
+
+pub mod catch_up;
+pub mod retention;
+pub mod retry;
+pub mod timeouts;
+
+/// All policies of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policies {
+    /// What happens to slots reached too late.
+    pub catch_up: catch_up::CatchUp,
+    /// When a failed attempt is followed by another.
+    pub retry: retry::Retry,
+    /// How long things may take.
+    pub timeouts: timeouts::Timeouts,
+    /// How long history is kept.
+    pub retention: retention::Retention,
+}

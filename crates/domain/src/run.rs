@@ -1,0 +1,191 @@
+//! What happens for one cause: a slot, a trigger, a backfill.
+//!
+//! A run's identity is (job, cause, slot, part). Its state changes only in [`crate::lifecycle`].
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::id::{JobId, RunId, Sequence, TenantId, Version, WorkerId};
+use crate::job::Lane;
+use crate::key::IdempotencyKey;
+use crate::policy::retention::Retention;
+
+/// A run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Its place in the order of births, which its public id carries.
+    pub sequence: Sequence,
+    /// Whose slot it is.
+    pub job: JobId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The version of the job it was fired with.
+    pub version: Version,
+    /// Why it exists.
+    pub cause: Cause,
+    /// Its nominal time.
+    pub scheduled_for: Timestamp,
+    /// Which part of a broadcast or sharded run; 0 for a whole one.
+    pub part: u32,
+    /// Where it stands.
+    pub state: RunState,
+    /// When it may be claimed: its slot and spread, or its next retry.
+    pub available_at: Timestamp,
+    /// The number of the last attempt; 0 before the first.
+    pub attempt: u32,
+    /// Attempts that count against `max_attempts`.
+    pub charged: u32,
+    /// Attempts whose worker was lost, which have their own cap.
+    pub lost: u32,
+    /// Who executes.
+    pub queue: Arc<str>,
+    /// How long its history is kept.
+    pub retention: Retention,
+    /// How urgent, coarsely.
+    pub lane: Lane,
+    /// How urgent inside tenant and lane.
+    pub priority: i16,
+    /// When its first attempt started, by the worker's clock.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// Somebody asked it to stop while it was running.
+    pub is_cancel_requested: bool,
+    /// Follows it through logs and callbacks.
+    pub correlation_id: Option<Arc<str>>,
+}
+
+/// Why a run exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// A slot of the schedule.
+    Schedule,
+    /// Somebody asked for it.
+    Trigger,
+    /// A slot of the past, asked for.
+    Backfill,
+    /// An item of a batch.
+    Batch,
+    /// Another job's end.
+    Link,
+}
+
+impl Cause {
+    /// The word, as in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::Schedule => "schedule",
+            Cause::Trigger => "trigger",
+            Cause::Backfill => "backfill",
+            Cause::Batch => "batch",
+            Cause::Link => "link",
+        }
+    }
+}
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// Waiting.
+    Pending(WaitingFor),
+    /// An attempt holds a lease.
+    Running(Lease),
+    /// Ended well.
+    Succeeded,
+    /// Ended badly, after its last attempt.
+    Failed,
+    /// Ended because it took too long, after its last attempt.
+    TimedOut,
+    /// Ended because somebody asked.
+    Cancelled,
+}
+
+/// What a pending run waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitingFor {
+    /// Its time.
+    Time,
+    /// A worker with room.
+    Capacity,
+    /// Its next attempt.
+    Retry,
+}
+
+/// A worker's time-limited claim on an attempt. Worker and attempt together are the fencing token:
+/// a worker's id is new at every start, so no two leases of a run are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Who holds it.
+    pub worker: WorkerId,
+    /// The attempt it is for.
+    pub attempt: u32,
+    /// When it was claimed, by the store's clock.
+    pub claimed_at: Timestamp,
+}
+
+impl RunState {
+    /// The word, as in the API.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            RunState::Pending(_) => "pending",
+            RunState::Running(_) => "running",
+            RunState::Succeeded => "succeeded",
+            RunState::Failed => "failed",
+            RunState::TimedOut => "timed_out",
+            RunState::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether nothing more happens by itself.
+    pub fn is_ended(&self) -> bool {
+        match self {
+            RunState::Pending(_) | RunState::Running(_) => false,
+            RunState::Succeeded | RunState::Failed | RunState::TimedOut | RunState::Cancelled => true,
+        }
+    }
+
+    /// Whether it ended badly for good: a dead letter until redriven or acknowledged.
+    pub fn is_dead(&self) -> bool {
+        match self {
+            RunState::Failed | RunState::TimedOut => true,
+            RunState::Pending(_) | RunState::Running(_) | RunState::Succeeded | RunState::Cancelled => false,
+        }
+    }
+}
+
+impl WaitingFor {
+    /// The word, as in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WaitingFor::Time => "time",
+            WaitingFor::Capacity => "capacity",
+            WaitingFor::Retry => "retry",
+        }
+    }
+}
+
+impl Run {
+    /// Its public id.
+    pub fn id(&self) -> RunId {
+        RunId::new(self.sequence, self.job.shard())
+    }
+
+    /// What receivers recognise repeated deliveries by.
+    pub fn idempotency_key(&self) -> IdempotencyKey {
+        IdempotencyKey::new(self.job, self.cause, self.scheduled_for, self.part)
+    }
+
+    /// The lease of the running attempt.
+    pub fn lease(&self) -> Option<Lease> {
+        match self.state {
+            RunState::Running(lease) => Some(lease),
+            _ => None,
+        }
+    }
+
+    /// How late its first attempt started after it was due, once it has started. Never negative.
+    pub fn lateness(&self, due_at: Timestamp) -> Option<jiff::SignedDuration> {
+        self.started_at.map(|started| started.duration_since(due_at).max(jiff::SignedDuration::ZERO))
+    }
+}
