@@ -1,0 +1,116 @@
+//! Claim: in order, once, in the version that was fired.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_domain::Version;
+use punctual_domain::job::Lane;
+
+use super::world::{World, birth};
+use crate::store::Store;
+use crate::verbs::{Claim, OpenRuns, Shards};
+
+/// Lane before priority before time; each run to one worker only.
+pub async fn runs_are_claimed_in_order(store: Arc<dyn Store>) {
+    let mut world = World::new(store).await;
+    for (name, lane, priority) in [
+        ("e", Lane::Batch, 9),
+        ("c", Lane::Standard, 0),
+        ("d", Lane::Standard, 0),
+        ("b", Lane::Standard, 5),
+        ("a", Lane::Critical, -5),
+    ] {
+        let mut job = world.job(name);
+        job.lane = lane;
+        job.priority = priority;
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        world.try_fire(&job, world.now).await.expect("fired");
+    }
+    let (first, second) = (world.worker(), world.worker());
+    let mut names = Vec::new();
+    for (worker, limit) in [(first, 2), (second, 2), (first, 10), (second, 10)] {
+        let claimed = world.claim(worker, limit).await;
+        assert!(claimed.len() <= limit);
+        for (run, job) in claimed.iter().zip(world.jobs_of(&claimed).await) {
+            assert_eq!(run.lease().expect("leased").worker, worker);
+            names.push(job.name.clone());
+        }
+    }
+    assert_eq!(names, ["a", "b", "c", "d", "e"]);
+}
+
+/// A worker gets what it serves and has room for.
+pub async fn a_claim_respects_queues_and_limits(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    for n in 0..6 {
+        let mut job = world.job(&format!("job-{n}"));
+        job.queue = if n % 2 == 0 { "mail".into() } else { "reports".into() };
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        world.try_fire(&job, world.now).await.expect("fired");
+    }
+    let worker = world.worker();
+    let claim = |queues: &[&str], limit| Claim {
+        worker,
+        queues: queues.iter().map(|q| (*q).into()).collect(),
+        shards: Shards::All,
+        limit,
+    };
+    let mail = store.claim(claim(&["mail"], 2), world.now).await.expect("claim");
+    assert_eq!(mail.iter().map(|one| &*one.queue).collect::<Vec<_>>(), ["mail", "mail"]);
+    assert_eq!(store.claim(claim(&["other"], 9), world.now).await.expect("claim"), []);
+    assert_eq!(store.claim(claim(&["mail", "reports"], 9), world.now).await.expect("claim").len(), 4);
+    assert_eq!(store.claim(claim(&[], 9), world.now).await.expect("claim"), []);
+}
+
+/// A run whose time has not come is not claimed, and the store says when it will.
+pub async fn a_run_waits_for_its_time(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let job = world.register("delayed", world.now).await;
+    let mut firing = world.firing(&job, world.now);
+    firing.births = vec![birth(&job, world.now)];
+    firing.births[0].available_at = world.after(30);
+    world.try_firing(firing).await.expect("fired");
+    let worker = world.worker();
+    assert_eq!(world.claim(worker, 9).await, []);
+    let next = store.next_available_at(&Shards::All).await.expect("next");
+    assert_eq!(next, Some(world.after(30)));
+    world.advance(Duration::from_secs(30));
+    assert_eq!(world.claim(worker, 9).await.len(), 1);
+    assert_eq!(store.next_available_at(&Shards::All).await.expect("next"), None);
+}
+
+/// An edit does not change what was fired before it.
+pub async fn a_run_keeps_the_version_it_was_fired_with(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let mut job = world.register("before", world.now).await;
+    let run = world.try_fire(&job, world.now).await.expect("fired").remove(0);
+    job.version = Version(2);
+    job.name = "after".into();
+    world.try_put(world.put(job.clone(), None)).await.expect("changed");
+    let worker = world.worker();
+    let claimed = world.claim(worker, 1).await;
+    assert_eq!((claimed[0].version, claimed[0].id()), (Version(1), run.id()));
+    assert_eq!(world.jobs_of(&claimed).await[0].name, "before");
+    let current = store.job_versions(&[(job.id, Version(2))]).await.expect("job_versions").remove(0);
+    assert_eq!(current.expect("current").job.name, "after");
+}
+
+/// An edit may ask that waiting runs follow it; running ones do not.
+pub async fn an_edit_may_update_waiting_runs(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let mut job = world.register("before", world.now).await;
+    let first = world.try_fire(&job, world.now).await.expect("fired").remove(0);
+    let worker = world.worker();
+    assert_eq!(world.claim(worker, 1).await.len(), 1);
+    world.advance(Duration::from_secs(60));
+    world.try_fire(&job, world.now).await.expect("fired");
+    job.version = Version(2);
+    job.name = "after".into();
+    let mut put = world.put(job.clone(), None);
+    put.open_runs = OpenRuns::Update;
+    world.try_put(put).await.expect("changed");
+    let claimed = world.claim(worker, 1).await;
+    assert_eq!(claimed[0].version, Version(2));
+    assert_eq!(world.jobs_of(&claimed).await[0].name, "after");
+    assert_eq!(world.detail(first.id()).await.run.version, Version(1));
+}

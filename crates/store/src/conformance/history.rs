@@ -1,0 +1,203 @@
+//! History, ledger, dead letters, retention.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_domain::ledger::{Fate, LedgerEntry};
+use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::retention::Retention;
+use punctual_domain::run::RunState;
+use punctual_domain::{Outcome, Run, RunId, ShardId, TenantId, WorkerId, invariants};
+
+use super::world::World;
+use crate::error::Refused;
+use crate::page::PageRequest;
+use crate::store::Store;
+use crate::verbs::RunFilter;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+async fn dead(world: &mut World, worker: WorkerId, name: &str) -> Run {
+    let run = world.running(name, worker).await;
+    world.conclude(worker, &run, Outcome::Failed, Verdict::Fail).await.expect("recorded")
+}
+
+async fn all(world: &World, filter: &RunFilter) -> Vec<Run> {
+    let mut runs = Vec::new();
+    let mut page = PageRequest::first(3);
+    loop {
+        let found = world.store.runs(filter, page).await.expect("runs");
+        assert!(found.items.len() <= 3);
+        runs.extend(found.items);
+        match found.next {
+            Some(after) => page = PageRequest { after: Some(after), limit: 3 },
+            None => return runs,
+        }
+    }
+}
+
+/// Open or ended, a run is found by its id, and not by one that only looks like it.
+pub async fn a_run_is_found_by_its_id(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let open = world.fired("open").await;
+    assert_eq!(world.detail(open.id()).await.run, open);
+    let claimed = world.claim(worker, 1).await.remove(0);
+    world.conclude(worker, &claimed, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+    assert_eq!(world.detail(open.id()).await.run.state, RunState::Succeeded);
+    let elsewhere = RunId::new(open.sequence, ShardId((open.job.shard().0 + 1) % 16));
+    assert_eq!(store.run(elsewhere).await.expect("run"), None);
+    assert_eq!(store.run(RunId::new(open.sequence.next(), open.job.shard())).await.expect("run"), None);
+}
+
+/// Open and ended ones together, each once.
+pub async fn runs_are_listed_newest_first_in_pages(store: Arc<dyn Store>) {
+    let mut world = World::new(store).await;
+    let worker = world.worker();
+    let mut expected = Vec::new();
+    for n in 0..10 {
+        let run = world.running(&format!("job-{n}"), worker).await;
+        if n % 3 != 0 {
+            world.conclude(worker, &run, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+        }
+        expected.insert(0, run.id());
+        world.advance(Duration::from_millis(7));
+    }
+    let listed = all(&world, &RunFilter::default()).await;
+    assert_eq!(listed.iter().map(Run::id).collect::<Vec<_>>(), expected);
+    for run in &listed {
+        assert_eq!(invariants::check(run), Ok(()));
+    }
+}
+
+/// By job, state, tenant, time and death.
+pub async fn filters_narrow_the_list(store: Arc<dyn Store>) {
+    let mut world = World::new(store).await;
+    let worker = world.worker();
+    let failed = dead(&mut world, worker, "failed").await;
+    world.advance(Duration::from_secs(100));
+    let halfway = world.now;
+    let good = world.running("good", worker).await;
+    world.conclude(worker, &good, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+    let waiting = world.fired("waiting").await;
+    let cases = [
+        (RunFilter { job: Some(good.job), ..RunFilter::default() }, vec![good.id()]),
+        (RunFilter { state: Some("failed"), ..RunFilter::default() }, vec![failed.id()]),
+        (RunFilter { state: Some("pending"), ..RunFilter::default() }, vec![waiting.id()]),
+        (RunFilter { is_dead: Some(true), ..RunFilter::default() }, vec![failed.id()]),
+        (RunFilter { is_dead: Some(false), ..RunFilter::default() }, vec![waiting.id(), good.id()]),
+        (RunFilter { born_from: Some(halfway), ..RunFilter::default() }, vec![waiting.id(), good.id()]),
+        (RunFilter { born_before: Some(halfway), ..RunFilter::default() }, vec![failed.id()]),
+        (
+            RunFilter { tenant: Some(TenantId::DEFAULT), ..RunFilter::default() },
+            vec![waiting.id(), good.id(), failed.id()],
+        ),
+        (RunFilter { tenant: Some(TenantId(42)), ..RunFilter::default() }, vec![]),
+    ];
+    for (filter, expected) in cases {
+        let ids: Vec<_> = all(&world, &filter).await.iter().map(Run::id).collect();
+        assert_eq!(ids, expected, "{filter:?}");
+    }
+}
+
+/// Newest first, each range one entry, only of the job asked for.
+pub async fn the_ledger_keeps_ranges(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let (job, other) = (world.job("job"), world.job("other"));
+    let entry = |job: &punctual_domain::Job, from: i64, slots: u64| LedgerEntry {
+        job: job.id,
+        tenant: job.tenant,
+        from: world.after(from),
+        to: world.after(from + 60 * (slots as i64 - 1)),
+        slots,
+        fate: Fate::SkippedPause,
+        decided_at: world.now,
+    };
+    let entries = vec![entry(&job, 0, 10), entry(&job, 10_000, 1), entry(&job, 20_000, 500)];
+    let mut put = world.put(job.clone(), None);
+    put.ledger = entries.clone();
+    let mut put_other = world.put(other.clone(), None);
+    put_other.ledger = vec![entry(&other, 5, 3)];
+    world.try_put(put).await.expect("registered");
+    world.try_put(put_other).await.expect("registered");
+    let first = store.ledger(job.id, PageRequest::first(2)).await.expect("ledger");
+    assert_eq!(first.items, [entries[2].clone(), entries[1].clone()]);
+    let rest = store.ledger(job.id, PageRequest { after: first.next, limit: 2 }).await.expect("ledger");
+    assert_eq!((rest.items, rest.next), (vec![entries[0].clone()], None));
+}
+
+/// The same run goes on with the next attempt; its past stays with it.
+pub async fn dead_letters_are_redriven_as_the_same_run(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let run = dead(&mut world, worker, "failed").await;
+    world.advance(Duration::from_secs(3600));
+    let redriven = store.redrive(&[run.id()], world.now).await.expect("redrive").remove(0).expect("redriven");
+    assert!(matches!(redriven.state, RunState::Pending(_)));
+    assert_eq!(all(&world, &RunFilter { is_dead: Some(true), ..RunFilter::default() }).await, []);
+    assert!(store.redrive(&[run.id()], world.now).await.expect("redrive")[0].is_err(), "only what is dead");
+    let again = world.claim(worker, 1).await.remove(0);
+    assert_eq!((again.id(), again.attempt), (run.id(), 2));
+    world.conclude(worker, &again, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+    let detail = world.detail(run.id()).await;
+    assert_eq!((detail.run.state, detail.attempts.len()), (RunState::Succeeded, 2));
+    assert_eq!(all(&world, &RunFilter::default()).await.len(), 1, "one run, not two");
+    let unknown = RunId::new(run.sequence.next(), run.job.shard());
+    assert_eq!(store.redrive(&[unknown], world.now).await.expect("redrive"), [Err(Refused::NoRun)]);
+}
+
+/// Acknowledged, a run stays failed but is nobody's to do.
+pub async fn dead_letters_are_acknowledged(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let run = dead(&mut world, worker, "failed").await;
+    assert_eq!(store.acknowledge(&[run.id()]).await.expect("acknowledge"), [Ok(())]);
+    assert_eq!(all(&world, &RunFilter { is_dead: Some(true), ..RunFilter::default() }).await, []);
+    assert_eq!(world.detail(run.id()).await.run.state, RunState::Failed);
+    assert!(store.acknowledge(&[run.id()]).await.expect("acknowledge")[0].is_err(), "once");
+}
+
+/// History goes by its class; what is open or dead stays.
+pub async fn retention_forgets_what_is_old(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let mut ended = Vec::new();
+    for retention in [Retention::Day, Retention::Week] {
+        let mut job = world.job("kept");
+        job.policies.retention = retention;
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        world.try_fire(&job, world.now).await.expect("fired");
+        let run = world.claim(worker, 1).await.remove(0);
+        world.conclude(worker, &run, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+        ended.push(run.id());
+    }
+    let failed = dead(&mut world, worker, "dead").await.id();
+    let open = world.fired("open").await.id();
+    let left = |world: &World| {
+        let (store, ids) = (world.store.clone(), [ended[0], ended[1], failed, open]);
+        async move {
+            let mut left = Vec::new();
+            for id in ids {
+                left.push(store.run(id).await.expect("run").is_some());
+            }
+            left
+        }
+    };
+    assert_eq!(store.retain(world.now, 1_000).await.expect("retain"), 0);
+    world.advance(DAY * 3);
+    while store.retain(world.now, 1).await.expect("retain") > 0 {}
+    assert_eq!(left(&world).await, [false, true, true, true]);
+    world.advance(DAY * 10);
+    while store.retain(world.now, 1_000).await.expect("retain") > 0 {}
+    assert_eq!(left(&world).await, [false, false, true, true]);
+}
+
+/// Also when the clock steps back.
+pub async fn ids_follow_time_and_never_repeat(store: Arc<dyn Store>) {
+    let mut world = World::new(store).await;
+    let first = world.fired("first").await;
+    assert_eq!(first.sequence.born_at().as_millisecond(), world.now.as_millisecond());
+    world.now = world.after(-3600);
+    let second = world.fired("second").await;
+    assert!(second.sequence > first.sequence);
+}

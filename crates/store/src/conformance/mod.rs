@@ -1,0 +1,64 @@
+//! The one suite that every store passes.
+//!
+//! A store's tests call [`conformance!`](crate::conformance!) with a function that runs one case on a
+//! fresh store. Store behaviour is tested here and nowhere else; a new rule is a new case.
+
+pub mod claim;
+pub mod complete;
+pub mod fire;
+pub mod history;
+pub mod placement;
+pub mod reclaim;
+pub mod register;
+mod world;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+pub use world::World;
+
+use crate::store::Store;
+
+/// A case: a story told to a fresh, empty store with 16 shards.
+pub type Case = fn(Arc<dyn Store>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// How many shards a store under test is created with.
+pub const SHARDS: u16 = 16;
+
+/// Makes a test of every case: `conformance!(run)`, where `run(case: Case)` makes a fresh store,
+/// runs the case on it and may look at the store afterwards.
+#[macro_export]
+macro_rules! conformance {
+    ($run:path) => {
+        $crate::conformance! { $run;
+            placement: shards_are_owned_by_one_at_a_time, a_new_owner_fences_the_old_one, a_released_shard_is_free_at_once;
+            register: a_job_is_there_when_put_returns, a_put_expects_a_version, a_key_is_unique_in_its_tenant,
+                a_deleted_job_frees_its_key_and_is_gone, jobs_are_listed_in_pages, one_bad_put_does_not_spoil_the_others,
+                a_request_is_remembered_with_what_it_did, a_now_job_gets_its_run_in_the_same_commit,
+                tenants_are_created_once;
+            fire: due_entries_come_in_the_order_of_firing, a_slot_is_fired_once, firing_needs_the_current_epoch,
+                an_edit_makes_the_old_entry_stale, an_edit_carries_a_slot_that_is_not_fired_yet,
+                a_pause_accounts_for_a_slot_that_is_not_fired_yet, a_paused_job_does_not_fire, a_slot_may_be_only_accounted_for,
+                firing_counts_progress, a_run_may_be_born_running, the_next_due_time_is_told, trigger_needs_a_job;
+            claim: runs_are_claimed_in_order, a_claim_respects_queues_and_limits, a_run_waits_for_its_time,
+                a_run_keeps_the_version_it_was_fired_with, an_edit_may_update_waiting_runs;
+            complete: a_success_ends_the_run, a_retry_waits_and_continues_the_attempts, a_stale_result_is_refused,
+                an_outcome_is_recorded_once, giving_back_charges_nothing, a_completion_may_bring_the_next_slot, a_due_entry_may_wait_for_the_open_run,
+                a_cancelled_waiting_run_ends, a_running_run_is_asked_to_stop, deleting_a_job_cancels_what_waits;
+            reclaim: a_silent_worker_loses_its_runs_after_the_lease, an_attempt_that_is_not_listed_is_released,
+                a_dead_worker_stays_dead, a_worker_that_lists_its_attempts_keeps_them;
+            history: a_run_is_found_by_its_id, runs_are_listed_newest_first_in_pages, filters_narrow_the_list,
+                the_ledger_keeps_ranges, dead_letters_are_redriven_as_the_same_run, dead_letters_are_acknowledged,
+                retention_forgets_what_is_old, ids_follow_time_and_never_repeat;
+        }
+    };
+    ($run:path; $($file:ident: $($case:ident),+;)+) => {
+        $($(
+            #[test]
+            fn $case() {
+                $run(|store| Box::pin($crate::conformance::$file::$case(store)));
+            }
+        )+)+
+    };
+}

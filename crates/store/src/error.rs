@@ -1,0 +1,59 @@
+//! What can go wrong in a store, apart by who must act.
+//!
+//! An [`Error`] fails a whole call and says nothing was done. A [`Refused`] is about one item of a
+//! list: an expected answer, such as a slot that was already fired.
+
+use punctual_domain::lifecycle;
+use punctual_domain::{JobId, Version};
+
+/// A call that did nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Storage cannot take writes or answer now; the same call may work later.
+    #[error("the store is unavailable: {reason}")]
+    Unavailable {
+        /// Why, for people.
+        reason: String,
+    },
+    /// What was read contradicts itself.
+    #[error("the store is damaged: {what}")]
+    Damaged {
+        /// What is wrong and where.
+        what: String,
+    },
+}
+
+/// Why one item of a list was not done. Nothing of that item was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The shard has another owner by now.
+    #[error("the shard has another owner")]
+    StaleEpoch,
+    /// The due entry is not there: the slot was fired already, or the job was changed.
+    #[error("the slot is not due any more")]
+    NotDue,
+    /// The job has another version than expected.
+    #[error("the job is at version {current}")]
+    WrongVersion {
+        /// Its version now.
+        current: Version,
+    },
+    /// There is no such job.
+    #[error("there is no such job")]
+    NoJob,
+    /// Another job of the tenant has this key.
+    #[error("the key is taken by job {by}")]
+    KeyTaken {
+        /// Which.
+        by: JobId,
+    },
+    /// The request was made before, under the same `Idempotency-Key`.
+    #[error("the request was made before")]
+    Repeated,
+    /// There is no such run.
+    #[error("there is no such run")]
+    NoRun,
+    /// The run cannot take this event.
+    #[error(transparent)]
+    Lifecycle(#[from] lifecycle::Refused),
+}

@@ -1,0 +1,24 @@
+//! The seam to storage.
+//!
+//! [`Store`] has one verb per step of a run's life; every verb takes and returns lists. [`memory`]
+//! is the readable reference that says what each verb means; [`conformance`] is the one suite that
+//! every store passes. Nothing here knows SQL, HTTP or a clock.
+
+mod error;
+mod memory;
+mod page;
+pub mod record;
+mod store;
+mod verbs;
+
+pub mod conformance;
+
+pub use error::{Error, Refused};
+pub use memory::Memory;
+pub use page::{Page, PageRequest};
+pub use store::Store;
+pub use verbs::{
+    Birth, Cancellation, Carry, CarryTo, Claim, Conclusion, Due, DueKey, DuePage, DueQuery, DueWhen, Expect,
+    Firing, Heartbeat, Held, JobFilter, OpenRuns, Put, RunDetail, RunFilter, Shards, Stored, Subject,
+    Successor, Trigger, ledger_entry,
+};

@@ -1,0 +1,152 @@
+//! Claim, heartbeat, complete, reclaim, cancel: the life of an attempt.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use punctual_domain::id::{RunId, WorkerId};
+use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::{Attempt, Run};
+
+use super::state::{State, Worker};
+use crate::error::Refused;
+use crate::verbs::{Cancellation, Claim, Conclusion, Heartbeat, Held, Shards, is_over};
+
+impl State {
+    pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Vec<Run> {
+        self.promote(now);
+        if self.workers.get(&claim.worker).is_some_and(|worker| worker.is_dead) {
+            return Vec::new();
+        }
+        let wanted = |run: &Run| {
+            claim.shards.contains(run.job.shard())
+                && (claim.queues.is_empty() || claim.queues.contains(&run.queue))
+        };
+        let turns: Vec<_> = self
+            .ready
+            .iter()
+            .filter(|turn| self.open.get(&turn.3).is_some_and(|entry| wanted(&entry.run)))
+            .take(claim.limit)
+            .copied()
+            .collect();
+        let mut claimed = Vec::new();
+        for turn in turns {
+            let Some(entry) = self.open.get_mut(&turn.3) else { continue };
+            if lifecycle::apply(&mut entry.run, Event::Claimed { worker: claim.worker, at: now }).is_err() {
+                continue;
+            }
+            let number = entry.run.attempt;
+            entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: now, report: None });
+            claimed.push(entry.run.clone());
+            self.ready.remove(&turn);
+        }
+        claimed
+    }
+
+    /// Runs whose time has come get their turn.
+    fn promote(&mut self, now: Timestamp) {
+        while let Some(&(at, sequence)) = self.delayed.first().filter(|(at, _)| *at <= now) {
+            self.delayed.remove(&(at, sequence));
+            if let Some(run) = self.open.get(&sequence).map(|entry| entry.run.clone()) {
+                self.enqueue(&run, now);
+            }
+        }
+    }
+
+    pub(super) fn next_available_at(&self, shards: &Shards) -> Option<Timestamp> {
+        let waiting = |sequence| {
+            let run = &self.open.get(sequence)?.run;
+            shards.contains(run.job.shard()).then_some(run.available_at)
+        };
+        let ready = self.ready.iter().find_map(|turn| waiting(&turn.3));
+        ready.or_else(|| self.delayed.iter().find_map(|(_, sequence)| waiting(sequence)))
+    }
+
+    pub(super) fn heartbeat(&mut self, id: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat {
+        let worker = self.workers.entry(id).or_insert_with(|| Worker {
+            seen_at: now,
+            held: Default::default(),
+            is_dead: false,
+        });
+        if worker.is_dead {
+            return Heartbeat { is_refused: true, not_held: held, cancelled: Vec::new() };
+        }
+        worker.seen_at = now;
+        worker.held = held.iter().copied().collect();
+        let mut reply = Heartbeat::default();
+        for attempt in held {
+            let run = self.open.get(&attempt.sequence).map(|entry| &entry.run);
+            match run.filter(|run| holds(run, id, attempt)) {
+                None => reply.not_held.push(attempt),
+                Some(run) if run.is_cancel_requested => reply.cancelled.push(attempt),
+                Some(_) => {}
+            }
+        }
+        reply
+    }
+
+    pub(super) fn complete(&mut self, conclusion: Conclusion, now: Timestamp) -> Result<Run, Refused> {
+        let Conclusion { worker, held, report, verdict, successor } = conclusion;
+        let stale = lifecycle::Refused::StaleLease { attempt: held.attempt };
+        let mut entry = self.open.get(&held.sequence).cloned().ok_or(stale)?;
+        self.check_successor(entry.run.job, successor)?;
+        let started_at = report.as_ref().map(|report| report.started_at);
+        let event = Event::Concluded { worker, attempt: held.attempt, started_at, verdict, at: now };
+        lifecycle::apply(&mut entry.run, event)?;
+        if let Some(attempt) = entry.attempts.last_mut() {
+            attempt.report = report;
+        }
+        let run = entry.run.clone();
+        self.open.remove(&held.sequence);
+        if run.state.is_ended() {
+            self.end(entry, now);
+            self.succeed(run.job, successor, now);
+        } else {
+            self.enqueue(&run, now);
+            self.open.insert(held.sequence, entry);
+        }
+        Ok(run)
+    }
+
+    pub(super) fn expired(&mut self, lease: Duration, now: Timestamp, limit: usize) -> Vec<Run> {
+        for worker in self.workers.values_mut() {
+            worker.is_dead |= is_over(worker.seen_at, lease, now);
+        }
+        let is_lost = |run: &Run| {
+            let Some(held) = run.lease() else { return false };
+            let this = Held { sequence: run.sequence, attempt: held.attempt };
+            match self.workers.get(&held.worker) {
+                Some(worker) if worker.is_dead => true,
+                Some(worker) => !worker.held.contains(&this) && is_over(held.claimed_at, lease, now),
+                None => is_over(held.claimed_at, lease, now),
+            }
+        };
+        self.open.values().map(|entry| &entry.run).filter(|run| is_lost(run)).take(limit).cloned().collect()
+    }
+
+    pub(super) fn cancel(&mut self, cancellation: Cancellation, now: Timestamp) -> Result<Run, Refused> {
+        let id: RunId = cancellation.run;
+        let Some(mut entry) = self.open.get(&id.sequence()).cloned().filter(|entry| entry.run.id() == id)
+        else {
+            let ended = self.history.get(&id.sequence()).filter(|ended| ended.entry.run.id() == id);
+            let state = ended.map(|ended| ended.entry.run.state.as_str()).ok_or(Refused::NoRun)?;
+            return Err(lifecycle::Refused::WrongState { state, event: "cancelled" }.into());
+        };
+        let before = entry.run.clone();
+        lifecycle::apply(&mut entry.run, Event::Cancelled { at: now })?;
+        let run = entry.run.clone();
+        if run.state.is_ended() {
+            self.check_successor(run.job, cancellation.successor)?;
+            self.dequeue(&before);
+            self.open.remove(&run.sequence);
+            self.end(entry, now);
+            self.succeed(run.job, cancellation.successor, now);
+        } else {
+            self.open.insert(run.sequence, entry);
+        }
+        Ok(run)
+    }
+}
+
+fn holds(run: &Run, worker: WorkerId, held: Held) -> bool {
+    run.lease().is_some_and(|lease| lease.worker == worker && lease.attempt == held.attempt)
+}

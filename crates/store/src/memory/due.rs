@@ -1,0 +1,67 @@
+//! Due and fire: the one-run-per-slot guard.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use punctual_domain::Run;
+
+use super::state::State;
+use crate::error::Refused;
+use crate::verbs::{Due, DuePage, DueQuery, Firing};
+
+impl State {
+    pub(super) fn due(&self, query: &DueQuery) -> DuePage {
+        let from = match query.after {
+            None => Bound::Unbounded,
+            // Past every version of that entry.
+            Some(key) => Bound::Excluded((key, punctual_domain::Version(u32::MAX))),
+        };
+        let mut entries = Vec::new();
+        for (&(key, version), &slot) in self.due.range((from, Bound::Unbounded)) {
+            if !query.shards.contains(key.job.shard()) {
+                continue;
+            }
+            if key.at > query.until || entries.len() == query.limit {
+                return DuePage { entries, next_at: Some(key.at) };
+            }
+            entries.push(Due { key, version, slot });
+        }
+        DuePage { entries, next_at: None }
+    }
+
+    pub(super) fn is_due(&self, entry: &Due) -> bool {
+        self.due.get(&(entry.key, entry.version)) == Some(&entry.slot)
+    }
+
+    pub(super) fn fire(&mut self, firing: Firing, now: Timestamp) -> Result<Vec<Run>, Refused> {
+        let due = firing.due;
+        let job = due.key.job;
+        if !self.is_current(job.shard(), firing.epoch) {
+            return Err(Refused::StaleEpoch);
+        }
+        if !self.is_due(&due) {
+            return Err(Refused::NotDue);
+        }
+        // From here on the entry is gone: it is fired, or it was stale.
+        self.due.remove(&(due.key, due.version));
+        let current = match self.job(job) {
+            Some(stored) if stored.job.version == due.version && stored.job.is_active() => {
+                Arc::clone(&stored.job)
+            }
+            _ => return Err(Refused::NotDue),
+        };
+        if let Some(progress) = firing.progress
+            && let Some(stored) = self.jobs.get_mut(&job)
+        {
+            stored.progress = progress;
+        }
+        for entry in firing.ledger {
+            self.ledger.insert((entry.job, entry.from), entry);
+        }
+        if let Some(next) = firing.next {
+            self.insert_due(next);
+        }
+        Ok(firing.births.into_iter().map(|birth| self.give_birth(&current, birth, now)).collect())
+    }
+}

@@ -1,0 +1,112 @@
+//! History, ledger, dead letters, retention.
+
+use std::ops::Bound;
+
+use jiff::Timestamp;
+use punctual_domain::id::{JobId, RunId, Sequence};
+use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::{LedgerEntry, Run};
+
+use super::state::{Entry, State};
+use crate::error::Refused;
+use crate::page::{Page, PageRequest};
+use crate::verbs::{RunDetail, RunFilter};
+
+impl State {
+    pub(super) fn run(&self, id: RunId) -> Option<RunDetail> {
+        let entry = self.entry(id.sequence()).filter(|entry| entry.run.id() == id)?;
+        Some(RunDetail { run: entry.run.clone(), attempts: entry.attempts.clone() })
+    }
+
+    fn entry(&self, sequence: Sequence) -> Option<&Entry> {
+        self.open.get(&sequence).or_else(|| self.history.get(&sequence).map(|ended| &ended.entry))
+    }
+
+    pub(super) fn runs(&self, filter: &RunFilter, page: &PageRequest<Sequence>) -> Page<Run, Sequence> {
+        let below = page.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = (Bound::Unbounded, below);
+        // Two ordered lists, merged from the newest down.
+        let mut open = self.open.range(range).rev().map(|(_, entry)| (&entry.run, false)).peekable();
+        let mut ended =
+            self.history.range(range).rev().map(|(_, e)| (&e.entry.run, e.is_dead_letter)).peekable();
+        let mut merged = std::iter::from_fn(|| {
+            let newest_is_open = match (open.peek(), ended.peek()) {
+                (Some((a, _)), Some((b, _))) => a.sequence > b.sequence,
+                (first, _) => first.is_some(),
+            };
+            if newest_is_open { open.next() } else { ended.next() }
+        })
+        .filter(|(run, is_dead)| matches(filter, run, *is_dead));
+        let items: Vec<Run> = merged.by_ref().take(page.limit).map(|(run, _)| run.clone()).collect();
+        let next = items.last().map(|run| run.sequence).filter(|_| merged.next().is_some());
+        Page { items, next }
+    }
+
+    pub(super) fn ledger(&self, job: JobId, page: &PageRequest<Timestamp>) -> Page<LedgerEntry, Timestamp> {
+        let below =
+            page.after.map_or(Bound::Included((job, Timestamp::MAX)), |at| Bound::Excluded((job, at)));
+        let range = (Bound::Included((job, Timestamp::MIN)), below);
+        let mut found = self.ledger.range(range).rev().map(|(_, entry)| entry);
+        let items: Vec<LedgerEntry> = found.by_ref().take(page.limit).cloned().collect();
+        let next = items.last().map(|entry| entry.from).filter(|_| found.next().is_some());
+        Page { items, next }
+    }
+
+    pub(super) fn redrive(&mut self, id: RunId, now: Timestamp) -> Result<Run, Refused> {
+        let sequence = id.sequence();
+        if let Some(entry) = self.open.get(&sequence).filter(|entry| entry.run.id() == id) {
+            let state = entry.run.state.as_str();
+            return Err(lifecycle::Refused::WrongState { state, event: "redriven" }.into());
+        }
+        let ended = self.history.get(&sequence).filter(|ended| ended.entry.run.id() == id);
+        let mut entry = ended.ok_or(Refused::NoRun)?.entry.clone();
+        lifecycle::apply(&mut entry.run, Event::Redriven { at: now })?;
+        // Its own version of the job may be gone by now; it goes on with the current one.
+        let (job, version) = (entry.run.job, entry.run.version);
+        if self.job_version(job, version).is_none() {
+            entry.run.version = self.job(job).ok_or(Refused::NoJob)?.job.version;
+        }
+        self.history.remove(&sequence);
+        self.enqueue(&entry.run, now);
+        let run = entry.run.clone();
+        self.open.insert(sequence, entry);
+        Ok(run)
+    }
+
+    pub(super) fn acknowledge(&mut self, id: RunId) -> Result<(), Refused> {
+        let ended = self.history.get_mut(&id.sequence()).filter(|ended| ended.entry.run.id() == id);
+        let ended = ended.ok_or(Refused::NoRun)?;
+        if !ended.is_dead_letter {
+            let state = ended.entry.run.state.as_str();
+            return Err(lifecycle::Refused::WrongState { state, event: "acknowledged" }.into());
+        }
+        ended.is_dead_letter = false;
+        Ok(())
+    }
+
+    pub(super) fn retain(&mut self, now: Timestamp, limit: usize) -> u64 {
+        let old: Vec<Sequence> = self
+            .history
+            .iter()
+            .filter(|(_, ended)| ended.keep_until < now && !ended.is_dead_letter)
+            .map(|(sequence, _)| *sequence)
+            .take(limit)
+            .collect();
+        for sequence in &old {
+            self.history.remove(sequence);
+        }
+        let before = self.requests.len();
+        self.requests.retain(|_, subject| subject.expires_at > now);
+        (old.len() + before - self.requests.len()) as u64
+    }
+}
+
+fn matches(filter: &RunFilter, run: &Run, is_dead: bool) -> bool {
+    let born_at = run.sequence.born_at();
+    filter.tenant.is_none_or(|tenant| run.tenant == tenant)
+        && filter.job.is_none_or(|job| run.job == job)
+        && filter.state.is_none_or(|state| run.state.as_str() == state)
+        && filter.is_dead.is_none_or(|dead| is_dead == dead)
+        && filter.born_from.is_none_or(|from| born_at >= from)
+        && filter.born_before.is_none_or(|before| born_at < before)
+}

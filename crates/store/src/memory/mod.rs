@@ -1,0 +1,203 @@
+//! The reference store: everything in ordered maps behind one lock.
+//!
+//! For reading, for the simulator and for tests. Promise: it does what [`Store`] says in the
+//! plainest way; it forgets everything when it is dropped.
+
+mod complete;
+mod due;
+mod history;
+mod register;
+mod state;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
+
+use crate::error::{Error, Refused};
+use crate::page::{Page, PageRequest};
+use crate::store::Store;
+use crate::verbs::{
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter, Put,
+    RunDetail, RunFilter, Shards, Stored, Subject, Trigger,
+};
+use state::State;
+
+/// A store in memory.
+#[derive(Debug)]
+pub struct Memory {
+    shards: u16,
+    state: Mutex<State>,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new(shards: u16) -> Self {
+        assert!((1..=ShardId::COUNT_MAX).contains(&shards), "1 to {} shards", ShardId::COUNT_MAX);
+        Memory { shards, state: Mutex::new(State::new(shards)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic inside a verb is a bug of ours; the tests that poison the lock have failed already.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    fn shard_count(&self) -> u16 {
+        self.shards
+    }
+
+    async fn acquire(
+        &self,
+        owner: WorkerId,
+        shards: Shards,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<(ShardId, Epoch)>, Error> {
+        Ok(self.state().acquire(owner, &shards, ttl, now))
+    }
+
+    async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
+        self.state().release(owner, now);
+        Ok(())
+    }
+
+    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+        let mut state = self.state();
+        Ok(puts.into_iter().map(|put| state.put_job(put, now)).collect())
+    }
+
+    async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
+        let state = self.state();
+        Ok(ids.iter().map(|id| state.job(*id).cloned()).collect())
+    }
+
+    async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error> {
+        let state = self.state();
+        Ok(versions.iter().map(|(id, version)| state.job_version(*id, *version).cloned()).collect())
+    }
+
+    async fn job_by_key(&self, tenant: TenantId, key: &str) -> Result<Option<JobId>, Error> {
+        Ok(self.state().job_by_key(tenant, key))
+    }
+
+    async fn list_jobs(
+        &self,
+        filter: &JobFilter,
+        page: PageRequest<JobId>,
+    ) -> Result<Page<Stored, JobId>, Error> {
+        Ok(self.state().list_jobs(filter, &page))
+    }
+
+    async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
+        Ok(self.state().request(tenant, key, now).cloned())
+    }
+
+    async fn trigger(
+        &self,
+        triggers: Vec<Trigger>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let mut state = self.state();
+        Ok(triggers.into_iter().map(|trigger| state.trigger(trigger, now)).collect())
+    }
+
+    async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
+        Ok(self.state().due(&query))
+    }
+
+    async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error> {
+        let state = self.state();
+        Ok(entries.iter().map(|entry| state.is_due(entry)).collect())
+    }
+
+    async fn fire(
+        &self,
+        firings: Vec<Firing>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Vec<Run>, Refused>>, Error> {
+        let mut state = self.state();
+        Ok(firings.into_iter().map(|firing| state.fire(firing, now)).collect())
+    }
+
+    async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
+        Ok(self.state().claim(&claim, now))
+    }
+
+    async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error> {
+        Ok(self.state().next_available_at(shards))
+    }
+
+    async fn heartbeat(&self, worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Result<Heartbeat, Error> {
+        Ok(self.state().heartbeat(worker, held, now))
+    }
+
+    async fn complete(
+        &self,
+        conclusions: Vec<Conclusion>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let mut state = self.state();
+        Ok(conclusions.into_iter().map(|conclusion| state.complete(conclusion, now)).collect())
+    }
+
+    async fn expired(&self, lease: Duration, now: Timestamp, limit: usize) -> Result<Vec<Run>, Error> {
+        Ok(self.state().expired(lease, now, limit))
+    }
+
+    async fn cancel(
+        &self,
+        cancellations: Vec<Cancellation>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let mut state = self.state();
+        Ok(cancellations.into_iter().map(|cancellation| state.cancel(cancellation, now)).collect())
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {
+        Ok(self.state().run(id))
+    }
+
+    async fn runs(
+        &self,
+        filter: &RunFilter,
+        page: PageRequest<Sequence>,
+    ) -> Result<Page<Run, Sequence>, Error> {
+        Ok(self.state().runs(filter, &page))
+    }
+
+    async fn ledger(
+        &self,
+        job: JobId,
+        page: PageRequest<Timestamp>,
+    ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
+        Ok(self.state().ledger(job, &page))
+    }
+
+    async fn redrive(&self, runs: &[RunId], now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let mut state = self.state();
+        Ok(runs.iter().map(|run| state.redrive(*run, now)).collect())
+    }
+
+    async fn acknowledge(&self, runs: &[RunId]) -> Result<Vec<Result<(), Refused>>, Error> {
+        let mut state = self.state();
+        Ok(runs.iter().map(|run| state.acknowledge(*run)).collect())
+    }
+
+    async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error> {
+        Ok(self.state().retain(now, limit))
+    }
+
+    async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {
+        Ok(self.state().put_tenant(name, now))
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
+        Ok(self.state().tenants.clone())
+    }
+}

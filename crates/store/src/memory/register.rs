@@ -1,0 +1,160 @@
+//! Register: jobs, keys, requests, triggers.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use punctual_domain::Run;
+use punctual_domain::id::{JobId, TenantId, Version};
+use punctual_domain::job::{Job, JobState};
+use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::run::RunState;
+use punctual_schedule::Progress;
+
+use super::state::State;
+use crate::error::Refused;
+use crate::page::{Page, PageRequest};
+use crate::verbs::{
+    Carry, CarryTo, Due, DueWhen, Expect, JobFilter, OpenRuns, Put, Stored, Subject, Trigger, ledger_entry,
+};
+
+impl State {
+    pub(super) fn put_job(&mut self, put: Put, now: Timestamp) -> Result<(), Refused> {
+        let (id, tenant) = (put.job.id, put.job.tenant);
+        let old = self.jobs.get(&id).cloned();
+        match (put.expect, &old) {
+            (Expect::Absent, None) => {}
+            (Expect::Absent, Some(stored)) => {
+                return Err(Refused::WrongVersion { current: stored.job.version });
+            }
+            (Expect::Version(_), None) => return Err(Refused::NoJob),
+            (Expect::Version(version), Some(stored)) if stored.job.version != version => {
+                return Err(Refused::WrongVersion { current: stored.job.version });
+            }
+            (Expect::Version(_), Some(_)) => {}
+        }
+        if let Some(key) = &put.job.key
+            && let Some(other) = self.keys.get(&(tenant, key.clone()))
+            && *other != id
+        {
+            return Err(Refused::KeyTaken { by: *other });
+        }
+        self.remember(put.request, now)?;
+
+        let progress = old.as_ref().map_or(Progress::default(), |stored| stored.progress);
+        if let Some(stored) = old {
+            if let Some(key) = &stored.job.key {
+                self.keys.remove(&(tenant, key.clone()));
+            }
+            self.old_versions.insert((id, stored.job.version), stored);
+        }
+        let stored = Stored { job: Arc::new(put.job), progress };
+        if let Some(key) = stored.job.key.clone().filter(|_| stored.job.state != JobState::Deleted) {
+            self.keys.insert((tenant, key), id);
+        }
+        self.jobs.insert(id, stored.clone());
+        self.change_open_runs(&stored, put.open_runs, now);
+        for entry in put.ledger {
+            self.ledger.insert((entry.job, entry.from), entry);
+        }
+        let carried = put.carry.and_then(|carry| self.carry(&stored.job, carry, now));
+        let is_wanted = match put.due_when {
+            DueWhen::Always => true,
+            DueWhen::Idle => !self.open.values().any(|entry| entry.run.job == id),
+        };
+        if let Some(due) = carried.or(put.due.filter(|_| is_wanted)) {
+            self.insert_due(due);
+        }
+        if let Some(birth) = put.birth {
+            self.give_birth(&stored.job, birth, now);
+        }
+        self.forget_old_versions(id);
+        Ok(())
+    }
+
+    /// Takes the old version's entry away, if it is still there, and returns what is due instead.
+    fn carry(&mut self, job: &Job, carry: Carry, now: Timestamp) -> Option<Due> {
+        let at = carry.candidates.iter().position(|candidate| self.is_due(candidate))?;
+        let unfired = &carry.candidates[at..];
+        self.due.remove(&(unfired[0].key, unfired[0].version));
+        match carry.to {
+            CarryTo::Due => Some(unfired[0].of(job)),
+            CarryTo::Ledger(fate) => {
+                let entry = ledger_entry(job, unfired, fate, now);
+                self.ledger.insert((entry.job, entry.from), entry);
+                None
+            }
+        }
+    }
+
+    fn change_open_runs(&mut self, stored: &Stored, change: OpenRuns, now: Timestamp) {
+        if change == OpenRuns::Keep {
+            return;
+        }
+        let waiting: Vec<_> = self
+            .open
+            .values()
+            .filter(|entry| entry.run.job == stored.job.id && matches!(entry.run.state, RunState::Pending(_)))
+            .map(|entry| entry.run.sequence)
+            .collect();
+        for sequence in waiting {
+            match change {
+                OpenRuns::Keep => {}
+                OpenRuns::Update => {
+                    if let Some(entry) = self.open.get_mut(&sequence) {
+                        entry.run.version = stored.job.version;
+                    }
+                }
+                OpenRuns::CancelPending => {
+                    let Some(mut entry) = self.open.remove(&sequence) else { continue };
+                    self.dequeue(&entry.run);
+                    if lifecycle::apply(&mut entry.run, Event::Cancelled { at: now }).is_ok() {
+                        self.end(entry, now);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn job(&self, id: JobId) -> Option<&Stored> {
+        self.jobs.get(&id).filter(|stored| stored.job.state != JobState::Deleted)
+    }
+
+    pub(super) fn job_version(&self, id: JobId, version: Version) -> Option<&Stored> {
+        let current = self.jobs.get(&id).filter(|stored| stored.job.version == version);
+        current.or_else(|| self.old_versions.get(&(id, version)))
+    }
+
+    pub(super) fn job_by_key(&self, tenant: TenantId, key: &str) -> Option<JobId> {
+        self.keys.get(&(tenant, key.to_string())).copied()
+    }
+
+    pub(super) fn list_jobs(&self, filter: &JobFilter, page: &PageRequest<JobId>) -> Page<Stored, JobId> {
+        let matches = |stored: &&Stored| {
+            let job = &stored.job;
+            job.state != JobState::Deleted
+                && filter.tenant.is_none_or(|tenant| job.tenant == tenant)
+                && filter.state.is_none_or(|state| job.state.as_str() == state)
+                && filter.queue.as_ref().is_none_or(|queue| job.queue == *queue)
+                && filter.label.as_ref().is_none_or(|(name, value)| job.labels.get(name) == Some(value))
+        };
+        let after = |id: &JobId| page.after.is_none_or(|after| *id > after);
+        let mut found =
+            self.jobs.iter().filter(|(id, _)| after(id)).map(|(_, stored)| stored).filter(matches);
+        let items: Vec<Stored> = found.by_ref().take(page.limit).cloned().collect();
+        let next = items.last().map(|stored| stored.job.id).filter(|_| found.next().is_some());
+        Page { items, next }
+    }
+
+    pub(super) fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Option<&Subject> {
+        self.requests.get(&(tenant, key.to_string())).filter(|subject| subject.expires_at > now)
+    }
+
+    pub(super) fn trigger(&mut self, trigger: Trigger, now: Timestamp) -> Result<Run, Refused> {
+        let stored = self.job(trigger.job).cloned().ok_or(Refused::NoJob)?;
+        if stored.job.version != trigger.version {
+            return Err(Refused::WrongVersion { current: stored.job.version });
+        }
+        self.remember(trigger.request, now)?;
+        Ok(self.give_birth(&stored.job, trigger.birth, now))
+    }
+}

@@ -1,0 +1,262 @@
+//! The maps, and what several verbs need of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use punctual_domain::id::{Epoch, JobId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::job::{Job, Lane};
+use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::run::{Run, RunState, WaitingFor};
+use punctual_domain::{Attempt, LedgerEntry, Tenant, TenantName};
+
+use crate::error::Refused;
+use crate::verbs::{Birth, Due, DueKey, Held, Shards, Stored, Subject, Successor};
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) shards: Vec<Shard>,
+    pub(super) tenants: Vec<Tenant>,
+    /// Current versions.
+    pub(super) jobs: BTreeMap<JobId, Stored>,
+    /// Older versions, while open runs keep them.
+    pub(super) old_versions: BTreeMap<(JobId, Version), Stored>,
+    pub(super) keys: HashMap<(TenantId, String), JobId>,
+    pub(super) requests: HashMap<(TenantId, String), Subject>,
+    pub(super) due: BTreeMap<(DueKey, Version), Timestamp>,
+    pub(super) open: BTreeMap<Sequence, Entry>,
+    /// Waiting runs whose time has come, in the order of claiming.
+    pub(super) ready: BTreeSet<Turn>,
+    /// Waiting runs whose time has not come.
+    pub(super) delayed: BTreeSet<(Timestamp, Sequence)>,
+    pub(super) workers: HashMap<WorkerId, Worker>,
+    pub(super) history: BTreeMap<Sequence, Ended>,
+    pub(super) ledger: BTreeMap<(JobId, Timestamp), LedgerEntry>,
+    last: Option<Sequence>,
+}
+
+/// A run and its attempts so far.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) run: Run,
+    pub(super) attempts: Vec<Attempt>,
+}
+
+/// A run that ended.
+#[derive(Clone, Debug)]
+pub(super) struct Ended {
+    pub(super) entry: Entry,
+    pub(super) keep_until: Timestamp,
+    /// Failed for good, and neither redriven nor acknowledged.
+    pub(super) is_dead_letter: bool,
+}
+
+/// The order of claiming: lane, priority, time, birth.
+pub(super) type Turn = (Lane, std::cmp::Reverse<i16>, Timestamp, Sequence);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shard {
+    owner: Option<WorkerId>,
+    epoch: Epoch,
+    expires_at: Timestamp,
+}
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) seen_at: Timestamp,
+    pub(super) held: HashSet<Held>,
+    pub(super) is_dead: bool,
+}
+
+impl State {
+    pub(super) fn new(shards: u16) -> Self {
+        let shard = Shard { owner: None, epoch: Epoch(0), expires_at: Timestamp::MIN };
+        let name = TenantName::DEFAULT.parse().unwrap_or_else(|_| unreachable!("a valid name"));
+        State {
+            shards: vec![shard; shards.into()],
+            tenants: vec![Tenant { id: TenantId::DEFAULT, name, created_at: Timestamp::UNIX_EPOCH }],
+            jobs: BTreeMap::new(),
+            old_versions: BTreeMap::new(),
+            keys: HashMap::new(),
+            requests: HashMap::new(),
+            due: BTreeMap::new(),
+            open: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            delayed: BTreeSet::new(),
+            workers: HashMap::new(),
+            history: BTreeMap::new(),
+            ledger: BTreeMap::new(),
+            last: None,
+        }
+    }
+
+    pub(super) fn acquire(
+        &mut self,
+        owner: WorkerId,
+        wanted: &Shards,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Vec<(ShardId, Epoch)> {
+        let expires_at = now + SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
+        let mut taken = Vec::new();
+        for (index, shard) in self.shards.iter_mut().enumerate() {
+            let id = ShardId(index as u16);
+            let free = shard.owner.is_none_or(|other| other == owner) || shard.expires_at < now;
+            if !wanted.contains(id) || !free {
+                continue;
+            }
+            // Renewing keeps the epoch; taking over starts a new one, which fences the old owner.
+            if shard.owner != Some(owner) {
+                shard.epoch.0 += 1;
+            }
+            shard.owner = Some(owner);
+            shard.expires_at = expires_at;
+            taken.push((id, shard.epoch));
+        }
+        taken
+    }
+
+    pub(super) fn release(&mut self, owner: WorkerId, now: Timestamp) {
+        for shard in self.shards.iter_mut().filter(|shard| shard.owner == Some(owner)) {
+            shard.owner = None;
+            shard.expires_at = now;
+        }
+    }
+
+    pub(super) fn is_current(&self, shard: ShardId, epoch: Epoch) -> bool {
+        self.shards.get(usize::from(shard.0)).is_some_and(|s| s.owner.is_some() && s.epoch == epoch)
+    }
+
+    pub(super) fn put_tenant(&mut self, name: &TenantName, now: Timestamp) -> Tenant {
+        if let Some(tenant) = self.tenants.iter().find(|tenant| tenant.name == *name) {
+            return tenant.clone();
+        }
+        let id = TenantId(self.tenants.len() as u32 + 1);
+        let tenant = Tenant { id, name: name.clone(), created_at: now };
+        self.tenants.push(tenant.clone());
+        tenant
+    }
+
+    pub(super) fn insert_due(&mut self, due: Due) {
+        self.due.insert((due.key, due.version), due.slot);
+    }
+
+    /// Makes a run, running if it is born claimed.
+    pub(super) fn give_birth(&mut self, job: &Job, birth: Birth, now: Timestamp) -> Run {
+        let sequence = self.next_sequence(now);
+        let mut run = Run {
+            sequence,
+            job: job.id,
+            tenant: job.tenant,
+            version: job.version,
+            cause: birth.cause,
+            scheduled_for: birth.scheduled_for,
+            part: birth.part,
+            state: RunState::Pending(match birth.available_at > now {
+                true => WaitingFor::Time,
+                false => WaitingFor::Capacity,
+            }),
+            available_at: birth.available_at,
+            attempt: 0,
+            charged: 0,
+            lost: 0,
+            queue: birth.queue,
+            retention: birth.retention,
+            lane: birth.lane,
+            priority: birth.priority,
+            started_at: None,
+            finished_at: None,
+            is_cancel_requested: false,
+            correlation_id: birth.correlation_id,
+        };
+        let mut attempts = Vec::new();
+        if let Some(worker) = birth.claimed_by
+            && lifecycle::apply(&mut run, Event::Claimed { worker, at: now }).is_ok()
+        {
+            attempts.push(Attempt { number: run.attempt, worker, claimed_at: now, report: None });
+        }
+        self.enqueue(&run, now);
+        self.open.insert(sequence, Entry { run: run.clone(), attempts });
+        run
+    }
+
+    /// Puts a waiting run in its line.
+    pub(super) fn enqueue(&mut self, run: &Run, now: Timestamp) {
+        if !matches!(run.state, RunState::Pending(_)) {
+            return;
+        }
+        match run.available_at > now {
+            true => self.delayed.insert((run.available_at, run.sequence)),
+            false => self.ready.insert(turn(run)),
+        };
+    }
+
+    /// Takes a run out of its line.
+    pub(super) fn dequeue(&mut self, run: &Run) {
+        self.ready.remove(&turn(run));
+        self.delayed.remove(&(run.available_at, run.sequence));
+    }
+
+    /// Moves an ended run to history.
+    pub(super) fn end(&mut self, entry: Entry, now: Timestamp) {
+        let run = &entry.run;
+        let keep_until = now + SignedDuration::from_hours(24 * i64::from(run.retention.days()));
+        let ended = Ended { keep_until, is_dead_letter: run.state.is_dead(), entry: entry.clone() };
+        self.history.insert(run.sequence, ended);
+        self.forget_old_versions(run.job);
+    }
+
+    /// Old versions of a job live as long as an open run keeps them.
+    pub(super) fn forget_old_versions(&mut self, job: JobId) {
+        if self.old_versions.range((job, Version(0))..=(job, Version(u32::MAX))).next().is_none() {
+            return;
+        }
+        let kept: HashSet<Version> =
+            self.open.values().filter(|entry| entry.run.job == job).map(|entry| entry.run.version).collect();
+        self.old_versions.retain(|(id, version), _| *id != job || kept.contains(version));
+    }
+
+    /// Above everything stored and above now, so that it is never reused.
+    fn next_sequence(&mut self, now: Timestamp) -> Sequence {
+        let fresh = Sequence::first_at(now, 0);
+        let sequence = self.last.map_or(fresh, |last| last.next().max(fresh));
+        self.last = Some(sequence);
+        sequence
+    }
+
+    /// Remembers a request, unless it is remembered already.
+    pub(super) fn remember(&mut self, request: Option<Subject>, now: Timestamp) -> Result<(), Refused> {
+        let Some(subject) = request else { return Ok(()) };
+        let key = (subject.tenant, subject.key.clone());
+        if self.requests.get(&key).is_some_and(|known| known.expires_at > now) {
+            return Err(Refused::Repeated);
+        }
+        self.requests.insert(key, subject);
+        Ok(())
+    }
+
+    /// Whether what the end of a run brings was decided for the job as it is.
+    pub(super) fn check_successor(&self, job: JobId, successor: Option<Successor>) -> Result<(), Refused> {
+        let Some(successor) = successor else { return Ok(()) };
+        match self.jobs.get(&job) {
+            Some(stored) if stored.job.version == successor.version => Ok(()),
+            Some(stored) => Err(Refused::WrongVersion { current: stored.job.version }),
+            None => Err(Refused::NoJob),
+        }
+    }
+
+    /// Records a completion and what it brings.
+    pub(super) fn succeed(&mut self, job: JobId, successor: Option<Successor>, now: Timestamp) {
+        let Some(successor) = successor else { return };
+        if let Some(stored) = self.jobs.get_mut(&job) {
+            stored.progress.last_completion = Some(now);
+        }
+        if let Some(due) = successor.due {
+            self.insert_due(due);
+        }
+    }
+}
+
+fn turn(run: &Run) -> Turn {
+    (run.lane, std::cmp::Reverse(run.priority), run.available_at, run.sequence)
+}

@@ -1,0 +1,465 @@
+//! A job's row: what is not in columns of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_domain::id::{JobId, TenantId, Version};
+use punctual_domain::job::{Http, Job, JobState, Lane, Method, Pause, Target};
+use punctual_domain::policy::Policies;
+use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::policy::retention::Retention;
+use punctual_domain::policy::retry::Retry;
+use punctual_domain::policy::timeouts::Timeouts;
+use punctual_schedule::calendar::OnExcluded;
+use punctual_schedule::{Schedule, dst};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{damaged, millis, timestamp};
+use crate::error::Error;
+
+/// Raised when a field changes its meaning; adding one does not need it.
+const FORM: u8 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct JobRecord<'a> {
+    v: u8,
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+    queue: Arc<str>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    lane: u8,
+    #[serde(default, skip_serializing_if = "is_default")]
+    priority: i16,
+    schedule: ScheduleRecord,
+    target: TargetRecord,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a RawValue>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    policies: PoliciesRecord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    correlation: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<StateRecord>,
+    created: i64,
+    updated: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ScheduleRecord {
+    at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tz: Option<String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    gap: u8,
+    #[serde(default, skip_serializing_if = "is_default")]
+    overlap: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    start: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    end: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fires: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spread: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    calendars: Vec<String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    excluded: u8,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum TargetRecord {
+    Http {
+        url: String,
+        #[serde(default, skip_serializing_if = "is_default")]
+        method: u8,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        headers: Vec<(String, String)>,
+    },
+    Function(String),
+    Discard,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StateRecord {
+    Paused {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        since: i64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<i64>,
+    },
+    Ended,
+    Deleted,
+}
+
+/// Nothing for what is as the default was when this form was made.
+#[derive(Default, PartialEq, Serialize, Deserialize)]
+struct PoliciesRecord {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    catch_up: Option<CatchUpRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry: Option<(u32, u64, u64)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    timeout: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    days: Option<u16>,
+}
+
+#[derive(PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CatchUpRecord {
+    Latest(u64),
+    None,
+    All(u64, u32, u32),
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Writes a job. Its id, tenant and version are columns of their own.
+pub fn encode_job(job: &Job) -> Result<Vec<u8>, Error> {
+    let payload: Option<&RawValue> = job
+        .payload
+        .as_deref()
+        .map(serde_json::from_str)
+        .transpose()
+        .map_err(|_| damaged("a payload that is not JSON"))?;
+    let record = JobRecord {
+        v: FORM,
+        name: job.name.clone(),
+        key: job.key.clone(),
+        kind: job.kind.clone(),
+        labels: job.labels.clone(),
+        queue: Arc::clone(&job.queue),
+        lane: lane_code(job.lane),
+        priority: job.priority,
+        schedule: encode_schedule(&job.schedule),
+        target: encode_target(&job.target),
+        payload,
+        policies: encode_policies(&job.policies),
+        correlation: job.correlation_id.clone(),
+        state: encode_state(&job.state),
+        created: millis(job.created_at),
+        updated: millis(job.updated_at),
+    };
+    serde_json::to_vec(&record).map_err(|error| damaged(format!("job {}: {error}", job.id)))
+}
+
+/// Reads a job back.
+pub fn decode_job(id: JobId, tenant: TenantId, version: Version, bytes: &[u8]) -> Result<Job, Error> {
+    let wrong = |what: String| damaged(format!("job {id}: {what}"));
+    let record: JobRecord<'_> = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+    if record.v > FORM {
+        return Err(wrong(format!("written by a newer version (form {})", record.v)));
+    }
+    Ok(Job {
+        id,
+        tenant,
+        version,
+        state: decode_state(record.state)?,
+        name: record.name,
+        key: record.key,
+        kind: record.kind,
+        labels: record.labels,
+        queue: record.queue,
+        lane: lane_of(record.lane).ok_or_else(|| wrong(format!("lane {}", record.lane)))?,
+        priority: record.priority,
+        schedule: decode_schedule(record.schedule).map_err(|error| wrong(error.to_string()))?,
+        target: decode_target(record.target).ok_or_else(|| wrong("its target".into()))?,
+        payload: record.payload.map(|raw| raw.get().into()),
+        policies: decode_policies(&record.policies).ok_or_else(|| wrong("its policies".into()))?,
+        correlation_id: record.correlation,
+        created_at: timestamp(record.created)?,
+        updated_at: timestamp(record.updated)?,
+    })
+}
+
+/// Standard is 0, so that most rows do not write it.
+fn lane_code(lane: Lane) -> u8 {
+    match lane {
+        Lane::Standard => 0,
+        Lane::Critical => 1,
+        Lane::Batch => 2,
+    }
+}
+
+fn lane_of(code: u8) -> Option<Lane> {
+    Lane::ALL.into_iter().find(|lane| lane_code(*lane) == code)
+}
+
+fn encode_schedule(schedule: &Schedule) -> ScheduleRecord {
+    ScheduleRecord {
+        at: schedule.to_string(),
+        tz: Some(schedule.timezone.clone()).filter(|zone| zone != "UTC"),
+        gap: match schedule.dst.gap {
+            dst::Gap::After => 0,
+            dst::Gap::Skip => 1,
+            dst::Gap::Shift => 2,
+        },
+        overlap: match schedule.dst.overlap {
+            dst::Overlap::First => 0,
+            dst::Overlap::Both => 1,
+            dst::Overlap::Last => 2,
+        },
+        start: schedule.bounds.start.map(millis),
+        end: schedule.bounds.end.map(millis),
+        fires: schedule.bounds.max_fires.map(std::num::NonZeroU64::get),
+        spread: schedule.spread.map(|window| window.as_millis() as u64),
+        calendars: schedule.calendars.clone(),
+        excluded: match schedule.on_excluded {
+            OnExcluded::Skip => 0,
+            OnExcluded::Next => 1,
+            OnExcluded::Previous => 2,
+        },
+    }
+}
+
+fn decode_schedule(record: ScheduleRecord) -> Result<Schedule, Error> {
+    let mut schedule = Schedule::parse(&record.at).map_err(|error| damaged(error.to_string()))?;
+    schedule.timezone = record.tz.unwrap_or_else(|| "UTC".into());
+    schedule.dst.gap = match record.gap {
+        0 => dst::Gap::After,
+        1 => dst::Gap::Skip,
+        2 => dst::Gap::Shift,
+        other => return Err(damaged(format!("dst_gap {other}"))),
+    };
+    schedule.dst.overlap = match record.overlap {
+        0 => dst::Overlap::First,
+        1 => dst::Overlap::Both,
+        2 => dst::Overlap::Last,
+        other => return Err(damaged(format!("dst_overlap {other}"))),
+    };
+    schedule.bounds.start = record.start.map(timestamp).transpose()?;
+    schedule.bounds.end = record.end.map(timestamp).transpose()?;
+    schedule.bounds.max_fires = record.fires.and_then(std::num::NonZeroU64::new);
+    schedule.spread = record.spread.map(Duration::from_millis);
+    schedule.calendars = record.calendars;
+    schedule.on_excluded = match record.excluded {
+        0 => OnExcluded::Skip,
+        1 => OnExcluded::Next,
+        2 => OnExcluded::Previous,
+        other => return Err(damaged(format!("on_excluded {other}"))),
+    };
+    Ok(schedule)
+}
+
+const METHODS: [Method; 5] = [Method::Post, Method::Put, Method::Patch, Method::Get, Method::Delete];
+
+fn encode_target(target: &Target) -> TargetRecord {
+    match target {
+        Target::Http(http) => TargetRecord::Http {
+            url: http.url.clone(),
+            method: METHODS.iter().position(|method| *method == http.method).unwrap_or(0) as u8,
+            headers: http.headers.clone(),
+        },
+        Target::Function { name } => TargetRecord::Function(name.clone()),
+        Target::Discard => TargetRecord::Discard,
+    }
+}
+
+fn decode_target(record: TargetRecord) -> Option<Target> {
+    Some(match record {
+        TargetRecord::Http { url, method, headers } => {
+            Target::Http(Http { url, method: *METHODS.get(usize::from(method))?, headers })
+        }
+        TargetRecord::Function(name) => Target::Function { name },
+        TargetRecord::Discard => Target::Discard,
+    })
+}
+
+fn encode_state(state: &JobState) -> Option<StateRecord> {
+    match state {
+        JobState::Active => None,
+        JobState::Paused(pause) => Some(StateRecord::Paused {
+            reason: pause.reason.clone(),
+            by: pause.by.clone(),
+            since: millis(pause.since),
+            until: pause.until.map(millis),
+        }),
+        JobState::Ended => Some(StateRecord::Ended),
+        JobState::Deleted => Some(StateRecord::Deleted),
+    }
+}
+
+fn decode_state(record: Option<StateRecord>) -> Result<JobState, Error> {
+    Ok(match record {
+        None => JobState::Active,
+        Some(StateRecord::Ended) => JobState::Ended,
+        Some(StateRecord::Deleted) => JobState::Deleted,
+        Some(StateRecord::Paused { reason, by, since, until }) => JobState::Paused(Pause {
+            reason,
+            by,
+            since: timestamp(since)?,
+            until: until.map(timestamp).transpose()?,
+        }),
+    })
+}
+
+/// The defaults of this form. They stay what they are when the product's defaults change, or old
+/// jobs would change with them.
+fn defaults() -> Policies {
+    Policies {
+        catch_up: CatchUp::Latest { window: Duration::from_secs(3600) },
+        retry: Retry { max_attempts: 3, base: Duration::from_secs(1), cap: Duration::from_secs(300) },
+        timeouts: Timeouts { attempt: Duration::from_secs(300) },
+        retention: Retention::Week,
+    }
+}
+
+fn encode_policies(policies: &Policies) -> PoliciesRecord {
+    let defaults = defaults();
+    let ms = |duration: Duration| duration.as_millis() as u64;
+    PoliciesRecord {
+        catch_up: (policies.catch_up != defaults.catch_up).then(|| match policies.catch_up {
+            CatchUp::Latest { window } => CatchUpRecord::Latest(ms(window)),
+            CatchUp::None => CatchUpRecord::None,
+            CatchUp::All { window, max, rate } => CatchUpRecord::All(ms(window), max, rate),
+        }),
+        retry: (policies.retry != defaults.retry)
+            .then(|| (policies.retry.max_attempts, ms(policies.retry.base), ms(policies.retry.cap))),
+        timeout: (policies.timeouts != defaults.timeouts).then(|| ms(policies.timeouts.attempt)),
+        days: (policies.retention != defaults.retention).then(|| policies.retention.days()),
+    }
+}
+
+fn decode_policies(record: &PoliciesRecord) -> Option<Policies> {
+    let mut policies = defaults();
+    let ms = Duration::from_millis;
+    match &record.catch_up {
+        None => {}
+        Some(CatchUpRecord::Latest(window)) => policies.catch_up = CatchUp::Latest { window: ms(*window) },
+        Some(CatchUpRecord::None) => policies.catch_up = CatchUp::None,
+        Some(CatchUpRecord::All(window, max, rate)) => {
+            policies.catch_up = CatchUp::All { window: ms(*window), max: *max, rate: *rate };
+        }
+    }
+    if let Some((max_attempts, base, cap)) = record.retry {
+        policies.retry = Retry { max_attempts, base: ms(base), cap: ms(cap) };
+    }
+    if let Some(attempt) = record.timeout {
+        policies.timeouts.attempt = ms(attempt);
+    }
+    if let Some(days) = record.days {
+        policies.retention = Retention::of_days(days.into())?;
+    }
+    Some(policies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use punctual_domain::ShardId;
+
+    fn job() -> Job {
+        let at = Timestamp::from_millisecond(1_800_000_000_123).expect("in range");
+        Job {
+            id: JobId::new(at, ShardId(7), 1),
+            tenant: TenantId(3),
+            version: Version(4),
+            state: JobState::Active,
+            name: "plain".into(),
+            key: None,
+            kind: None,
+            labels: BTreeMap::new(),
+            queue: "default".into(),
+            lane: Lane::Standard,
+            priority: 0,
+            schedule: Schedule::parse("@every 5s").expect("valid"),
+            target: Target::Discard,
+            payload: None,
+            policies: Policies::default(),
+            correlation_id: None,
+            created_at: at,
+            updated_at: at,
+        }
+    }
+
+    fn full() -> Job {
+        let mut job = job();
+        job.state = JobState::Paused(Pause {
+            reason: Some("because".into()),
+            by: Some("me".into()),
+            since: job.created_at,
+            until: Some(job.created_at),
+        });
+        job.key = Some("k".into());
+        job.kind = Some("report".into());
+        job.labels.insert("a".into(), "b".into());
+        job.lane = Lane::Critical;
+        job.priority = -7;
+        job.schedule = Schedule::parse("30 2 * * MON-FRI").expect("valid");
+        job.schedule.timezone = "Europe/Paris".into();
+        job.schedule.dst = dst::Policy { gap: dst::Gap::Shift, overlap: dst::Overlap::Last };
+        job.schedule.bounds.start = Some(job.created_at);
+        job.schedule.bounds.end = Some(job.created_at);
+        job.schedule.bounds.max_fires = std::num::NonZeroU64::new(9);
+        job.schedule.spread = Some(Duration::from_secs(30));
+        job.schedule.calendars = vec!["holidays".into()];
+        job.schedule.on_excluded = OnExcluded::Previous;
+        job.target = Target::Http(Http {
+            url: "http://127.0.0.1:9/x".into(),
+            method: Method::Put,
+            headers: vec![("A".into(), "b".into())],
+        });
+        job.payload = Some("{ \"kept\" :  [1.0, 1e2,\t\"\\u00e9\"] }".into());
+        job.policies = Policies {
+            catch_up: CatchUp::All { window: Duration::from_secs(5), max: 6, rate: 7 },
+            retry: Retry { max_attempts: 9, base: Duration::from_millis(1500), cap: Duration::from_secs(60) },
+            timeouts: Timeouts { attempt: Duration::from_secs(5) },
+            retention: Retention::Year,
+        };
+        job.correlation_id = Some("corr".into());
+        job
+    }
+
+    #[test]
+    fn a_job_reads_back_as_it_was_written() {
+        for job in [job(), full()] {
+            let bytes = encode_job(&job).expect("encodes");
+            assert_eq!(decode_job(job.id, job.tenant, job.version, &bytes).expect("decodes"), job);
+        }
+    }
+
+    #[test]
+    fn what_equals_the_default_is_not_written() {
+        let bytes = encode_job(&job()).expect("encodes");
+        let text = String::from_utf8(bytes).expect("text");
+        let expected = "{\"v\":1,\"name\":\"plain\",\"queue\":\"default\",\"schedule\":{\"at\":\"@every PT5S\"},\
+                        \"target\":\"discard\",\"created\":1800000000123,\"updated\":1800000000123}";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn damaged_rows_are_named_and_not_guessed() {
+        let job = full();
+        let bytes = encode_job(&job).expect("encodes");
+        let read = |bytes: &[u8]| decode_job(job.id, job.tenant, job.version, bytes);
+        let text = String::from_utf8(bytes).expect("text");
+        for (from, to) in [
+            ("\"v\":1", "\"v\":99"),
+            ("\"lane\":1", "\"lane\":77"),
+            ("30 2 * * 1-5", "30 2 * *"),
+            ("\"gap\":2", "\"gap\":9"),
+            ("\"days\":400", "\"days\":3"),
+            ("{\"v\"", "[\"v\""),
+        ] {
+            assert!(text.contains(from), "{from} in {text}");
+            let error = read(text.replace(from, to).as_bytes()).expect_err(to);
+            assert!(error.to_string().contains(&job.id.to_string()), "{error}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The persisted forms, shared by the stores that write to disk.
+//!
+//! JSON with short names, so that a row can be read with any tool and a field can be added without
+//! touching old rows. Promise: what was written by any version reads back; what equals the default is
+//! not written; the payload keeps every byte it was given with.
+
+mod attempt;
+mod job;
+
+pub use attempt::{decode_attempts, encode_attempts};
+pub use job::{decode_job, encode_job};
+
+use jiff::Timestamp;
+
+use crate::error::Error;
+
+/// Times are milliseconds since 1970.
+fn millis(at: Timestamp) -> i64 {
+    at.as_millisecond()
+}
+
+fn timestamp(millis: i64) -> Result<Timestamp, Error> {
+    Timestamp::from_millisecond(millis).map_err(|_| damaged(format!("{millis} is not a time")))
+}
+
+fn damaged(what: impl Into<String>) -> Error {
+    Error::Damaged { what: what.into() }
+}

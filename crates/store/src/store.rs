@@ -1,0 +1,152 @@
+//! The trait, in the order of a run's life.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
+
+use crate::error::{Error, Refused};
+use crate::page::{Page, PageRequest};
+use crate::verbs::{
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter, Put,
+    RunDetail, RunFilter, Shards, Stored, Subject, Trigger,
+};
+
+/// Where jobs and runs live.
+///
+/// Every verb that writes is durable when it returns, does each item of its list whole or not at
+/// all, and never fails the list for one item. `now` is the caller's clock; a store with a clock of
+/// its own judges leases by that one. Answers come in the order of the questions.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// How many shards jobs are spread over; fixed when the store is created.
+    fn shard_count(&self) -> u16;
+
+    // Placement.
+
+    /// Takes ownership of shards for `ttl`, under a new epoch each; those that another owner still
+    /// holds are left out.
+    async fn acquire(
+        &self,
+        owner: WorkerId,
+        shards: Shards,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<(ShardId, Epoch)>, Error>;
+
+    /// Gives shards back, so that others need not wait.
+    async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error>;
+
+    // Register.
+
+    /// Creates and changes jobs.
+    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error>;
+
+    /// Jobs by id. Deleted ones are not there.
+    async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error>;
+
+    /// Jobs in the versions that open runs were fired with.
+    async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error>;
+
+    /// The job with a client-chosen key.
+    async fn job_by_key(&self, tenant: TenantId, key: &str) -> Result<Option<JobId>, Error>;
+
+    /// Jobs in the order of their ids. Deleted ones are not there.
+    async fn list_jobs(
+        &self,
+        filter: &JobFilter,
+        page: PageRequest<JobId>,
+    ) -> Result<Page<Stored, JobId>, Error>;
+
+    /// What a request under an `Idempotency-Key` was for, if it is remembered.
+    async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error>;
+
+    /// Runs outside the schedule.
+    async fn trigger(
+        &self,
+        triggers: Vec<Trigger>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error>;
+
+    // Due and fire.
+
+    /// Due entries in the order of firing.
+    async fn due(&self, query: DueQuery) -> Result<DuePage, Error>;
+
+    /// Whether due entries are still there: what was due then and is not now has been fired.
+    async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error>;
+
+    /// Fires due entries: a compare-and-set per entry on exactly this slot, epoch and version.
+    async fn fire(
+        &self,
+        firings: Vec<Firing>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Vec<Run>, Refused>>, Error>;
+
+    // Claim, execute, complete, reclaim.
+
+    /// Leases claimable runs to a worker, in order.
+    async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error>;
+
+    /// When the first waiting run may be claimed.
+    async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error>;
+
+    /// A worker's sign of life, with everything it holds.
+    async fn heartbeat(&self, worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Result<Heartbeat, Error>;
+
+    /// Records the ends of attempts.
+    async fn complete(
+        &self,
+        conclusions: Vec<Conclusion>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error>;
+
+    /// Running runs whose worker is dead, or does not list them, for longer than `lease`. The worker is
+    /// marked dead first.
+    async fn expired(&self, lease: Duration, now: Timestamp, limit: usize) -> Result<Vec<Run>, Error>;
+
+    /// Ends waiting runs and asks running ones to stop.
+    async fn cancel(
+        &self,
+        cancellations: Vec<Cancellation>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error>;
+
+    // History and dead letters.
+
+    /// A run with its attempts, wherever it is.
+    async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error>;
+
+    /// Runs, newest first.
+    async fn runs(
+        &self,
+        filter: &RunFilter,
+        page: PageRequest<Sequence>,
+    ) -> Result<Page<Run, Sequence>, Error>;
+
+    /// The account of a job's slots that did not simply run, newest first.
+    async fn ledger(
+        &self,
+        job: JobId,
+        page: PageRequest<Timestamp>,
+    ) -> Result<Page<LedgerEntry, Timestamp>, Error>;
+
+    /// Dead runs go on: the same run, the next attempt.
+    async fn redrive(&self, runs: &[RunId], now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error>;
+
+    /// Dead runs stay as they are and leave the dead letters.
+    async fn acknowledge(&self, runs: &[RunId]) -> Result<Vec<Result<(), Refused>>, Error>;
+
+    /// Forgets what is older than its retention; at most `limit` rows or partitions. Returns how many.
+    async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error>;
+
+    // Tenants.
+
+    /// Creates a tenant, or finds the one of that name.
+    async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error>;
+
+    /// All tenants.
+    async fn tenants(&self) -> Result<Vec<Tenant>, Error>;
+}

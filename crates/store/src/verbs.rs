@@ -1,0 +1,365 @@
+//! What the verbs take and give.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::job::{Job, Lane};
+use punctual_domain::ledger::Fate;
+use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::retention::Retention;
+use punctual_domain::run::{Cause, Run};
+use punctual_domain::{Attempt, LedgerEntry, Report};
+use punctual_schedule::Progress;
+
+/// A set of shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shards {
+    /// Every shard.
+    All,
+    /// These, ordered.
+    Some(Vec<ShardId>),
+}
+
+impl Shards {
+    /// Whether a shard is among them.
+    pub fn contains(&self, shard: ShardId) -> bool {
+        match self {
+            Shards::All => true,
+            Shards::Some(shards) => shards.binary_search(&shard).is_ok(),
+        }
+    }
+}
+
+/// The due entry of a job: when its next slot is to be fired. A job has at most one that counts:
+/// the one with its current version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Where it stands in the order of firing.
+    pub key: DueKey,
+    /// The version of the job it was made for; under another one it is stale.
+    pub version: Version,
+    /// The nominal time; `key.at` is later by the job's spread.
+    pub slot: Timestamp,
+}
+
+impl Due {
+    /// The same slot for the current version of its job.
+    pub fn of(&self, job: &Job) -> Due {
+        Due { key: DueKey { lane: job.lane, ..self.key }, version: job.version, slot: self.slot }
+    }
+}
+
+/// The account of slots that were due but not fired when their job changed.
+pub fn ledger_entry(job: &Job, unfired: &[Due], fate: Fate, now: Timestamp) -> LedgerEntry {
+    let (first, last) =
+        (unfired.first().map_or(now, |due| due.slot), unfired.last().map_or(now, |due| due.slot));
+    LedgerEntry {
+        job: job.id,
+        tenant: job.tenant,
+        from: first,
+        to: last,
+        slots: unfired.len() as u64,
+        fate,
+        decided_at: now,
+    }
+}
+
+/// The order of firing: time, then lane, then tenant, then job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DueKey {
+    /// When to fire.
+    pub at: Timestamp,
+    /// Urgent ones first.
+    pub lane: Lane,
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which.
+    pub job: JobId,
+}
+
+/// Which due entries to read.
+#[derive(Clone, Debug)]
+pub struct DueQuery {
+    /// Of these shards.
+    pub shards: Shards,
+    /// After this one.
+    pub after: Option<DueKey>,
+    /// At or before this time.
+    pub until: Timestamp,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Due entries in order. Stale ones may be among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DuePage {
+    /// The entries.
+    pub entries: Vec<Due>,
+    /// When the first entry after these is due, whenever that is.
+    pub next_at: Option<Timestamp>,
+}
+
+/// A new or changed job.
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// The job as it shall be, with its new version.
+    pub job: Job,
+    /// What must be there now.
+    pub expect: Expect,
+    /// Its due entry; none if nothing is due (paused, ended, waiting for a completion).
+    pub due: Option<Due>,
+    /// When the due entry is taken.
+    pub due_when: DueWhen,
+    /// What happens to a slot of the old version that is due but not fired yet. Without it, that slot
+    /// would be lost with the old entry.
+    pub carry: Option<Carry>,
+    /// A run in the same commit: `now` jobs.
+    pub birth: Option<Birth>,
+    /// What happens to its open runs.
+    pub open_runs: OpenRuns,
+    /// Slots that this change skips.
+    pub ledger: Vec<LedgerEntry>,
+    /// The `Idempotency-Key` of the request, remembered in the same commit.
+    pub request: Option<Subject>,
+}
+
+/// When a put's due entry is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DueWhen {
+    /// Always.
+    #[default]
+    Always,
+    /// Only if the job has no open run: for periods from completion, whose next slot the end of a run brings.
+    Idle,
+}
+
+/// A due slot must survive the change of its job: it is either fired before, or carried over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carry {
+    /// Where the old version's entry may be: its slots up to now, oldest first. The first that is there
+    /// is taken away; all from it on have not been fired.
+    pub candidates: Vec<Due>,
+    /// What becomes of them.
+    pub to: CarryTo,
+}
+
+/// What becomes of slots that were due but not fired when their job changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarryTo {
+    /// They are due under the new version, instead of the put's own due entry.
+    Due,
+    /// They are accounted for, and the put's own due entry stands.
+    Ledger(Fate),
+}
+
+/// What must be in the store for a put to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// No such job, and its key is free.
+    Absent,
+    /// The job at this version.
+    Version(Version),
+}
+
+/// What a change of a job does to its open runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenRuns {
+    /// They keep the version they were fired with.
+    Keep,
+    /// Waiting ones are cancelled; running ones end by themselves.
+    CancelPending,
+    /// Waiting ones take the new version.
+    Update,
+}
+
+/// A job as stored, with what firing has counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    /// The job.
+    pub job: Arc<Job>,
+    /// Counted only for jobs that need it: a maximum of fires, or periods from completion.
+    pub progress: Progress,
+}
+
+/// A remembered request: the client's `Idempotency-Key` and what it was for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Whose key.
+    pub tenant: TenantId,
+    /// The key.
+    pub key: String,
+    /// A hash of the route and the body: the same key with another is an error.
+    pub fingerprint: [u8; 16],
+    /// Forgotten after this.
+    pub expires_at: Timestamp,
+    /// What came of it, in the words of whoever asked for it to be remembered.
+    pub result: String,
+}
+
+/// The birth of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Birth {
+    /// Why.
+    pub cause: Cause,
+    /// Its nominal time.
+    pub scheduled_for: Timestamp,
+    /// Which part.
+    pub part: u32,
+    /// When it may be claimed.
+    pub available_at: Timestamp,
+    /// Who executes, as the job says.
+    pub queue: Arc<str>,
+    /// How urgent, as the job says.
+    pub lane: Lane,
+    /// How urgent inside tenant and lane, as the job says.
+    pub priority: i16,
+    /// How long its history is kept, as the job says.
+    pub retention: Retention,
+    /// Its own correlation id, or the job's.
+    pub correlation_id: Option<Arc<str>>,
+    /// Born running, leased to this worker: fire and claim in one write.
+    pub claimed_by: Option<WorkerId>,
+}
+
+/// Fires a due entry: births and ledger entries come to be and the entry moves on, or nothing.
+#[derive(Clone, Debug)]
+pub struct Firing {
+    /// The entry, exactly as it was read.
+    pub due: Due,
+    /// The epoch under which the shard is owned.
+    pub epoch: Epoch,
+    /// The runs; none if the slot is only accounted for.
+    pub births: Vec<Birth>,
+    /// Slots that do not run.
+    pub ledger: Vec<LedgerEntry>,
+    /// The entry that follows; none if the schedule ends here or waits for a completion.
+    pub next: Option<Due>,
+    /// What has been counted now, for jobs that need it.
+    pub progress: Option<Progress>,
+}
+
+/// Asks for a run outside the schedule.
+#[derive(Clone, Debug)]
+pub struct Trigger {
+    /// Of this job.
+    pub job: JobId,
+    /// In this version.
+    pub version: Version,
+    /// The run.
+    pub birth: Birth,
+    /// The `Idempotency-Key` of the request.
+    pub request: Option<Subject>,
+}
+
+/// A worker with room.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Who.
+    pub worker: WorkerId,
+    /// Queues it serves; empty for all.
+    pub queues: Vec<Arc<str>>,
+    /// Shards to look in.
+    pub shards: Shards,
+    /// At most so many runs.
+    pub limit: usize,
+}
+
+/// An attempt that a worker says it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// The run.
+    pub sequence: Sequence,
+    /// The attempt.
+    pub attempt: u32,
+}
+
+/// The answer to a worker's heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// The worker was taken for dead: it holds nothing any more and must start anew.
+    pub is_refused: bool,
+    /// Attempts it lists but does not hold any more.
+    pub not_held: Vec<Held>,
+    /// Attempts somebody asked to stop.
+    pub cancelled: Vec<Held>,
+}
+
+/// The end of an attempt, and what was decided.
+#[derive(Clone, Debug)]
+pub struct Conclusion {
+    /// Who held it.
+    pub worker: WorkerId,
+    /// Which attempt of which run.
+    pub held: Held,
+    /// What the worker reports; nothing if the attempt is given back unfinished.
+    pub report: Option<Report>,
+    /// What follows.
+    pub verdict: Verdict,
+    /// If the run ends: what that means for a job that counts from completion.
+    pub successor: Option<Successor>,
+}
+
+/// What the end of a run brings, for jobs that count from completion. The end is recorded as the job's last
+/// completion; all of it only if the job still has this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Successor {
+    /// The version for which it was decided.
+    pub version: Version,
+    /// The next due entry; none if the job is paused or at its end.
+    pub due: Option<Due>,
+}
+
+/// Asks a run to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cancellation {
+    /// Which.
+    pub run: RunId,
+    /// If that ends it: what that means for a job that counts from completion.
+    pub successor: Option<Successor>,
+}
+
+/// A run with its attempts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunDetail {
+    /// The run.
+    pub run: Run,
+    /// Its attempts, oldest first.
+    pub attempts: Vec<Attempt>,
+}
+
+/// Which jobs to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Of this tenant.
+    pub tenant: Option<TenantId>,
+    /// In this state.
+    pub state: Option<&'static str>,
+    /// With this label.
+    pub label: Option<(String, String)>,
+    /// In this queue.
+    pub queue: Option<Arc<str>>,
+}
+
+/// Which runs to list, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Of this tenant.
+    pub tenant: Option<TenantId>,
+    /// Of this job.
+    pub job: Option<JobId>,
+    /// In this state.
+    pub state: Option<&'static str>,
+    /// Ended badly, and neither redriven nor acknowledged.
+    pub is_dead: Option<bool>,
+    /// Born at or after.
+    pub born_from: Option<Timestamp>,
+    /// Born before.
+    pub born_before: Option<Timestamp>,
+}
+
+/// How long a lease lasts without a sign of life.
+pub(crate) fn is_over(since: Timestamp, lease: Duration, now: Timestamp) -> bool {
+    now.duration_since(since).unsigned_abs() > lease && now > since
+}
