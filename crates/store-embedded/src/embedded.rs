@@ -1,0 +1,291 @@
+//! The store: writes go to the writer, reads to a few reading threads.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
+use punctual_store::{
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter, Page,
+    PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject, Trigger,
+};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::directory::Directory;
+use crate::error::{OpenError, failed};
+use crate::open_runs::Memory;
+use crate::writer::{Writer, Writers};
+use crate::{read, schema};
+
+/// How a data directory is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The directory; created if it is not there.
+    pub directory: PathBuf,
+    /// How many shards jobs are spread over; fixed when the directory is created.
+    pub shards: u16,
+}
+
+/// A store in a data directory, for one process.
+#[derive(Debug)]
+pub struct Embedded {
+    shards: u16,
+    // In the order of closing: readers, then the writer, then the directory's lock.
+    readers: Readers,
+    writers: Writers,
+    _directory: Directory,
+}
+
+impl Embedded {
+    /// Opens a data directory, or says why not.
+    pub fn open(options: &Options) -> Result<Self, OpenError> {
+        let directory = Directory::take(&options.directory)?;
+        let database = directory.database();
+        let connection = schema::open_writer(&database, options.shards)?;
+        let damaged = |error: Error| OpenError::Damaged { path: database.clone(), reason: error.to_string() };
+        let memory = Memory::load(&connection).map_err(damaged)?;
+        let unusable = |error: std::io::Error| OpenError::Unusable {
+            path: options.directory.clone(),
+            reason: error.to_string(),
+        };
+        let readers = Readers::start(&database).map_err(damaged)?;
+        let writers = Writers::start(Writer { connection, memory }, database.clone()).map_err(unusable)?;
+        Ok(Embedded { shards: options.shards, readers, writers, _directory: directory })
+    }
+}
+
+/// Threads that read.
+#[derive(Debug)]
+struct Readers {
+    sender: Option<mpsc::Sender<Question>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+type Question = Box<dyn FnOnce(&Connection) + Send>;
+
+/// Two cores are what we plan for.
+const READERS: usize = 2;
+
+/// How many reads may wait; more wait at the caller's.
+const QUEUE: usize = 1_024;
+
+impl Readers {
+    fn start(database: &Path) -> Result<Self, Error> {
+        let (sender, receiver) = mpsc::channel::<Question>(QUEUE);
+        let receiver = Arc::new(Mutex::new(receiver));
+        let mut threads = Vec::new();
+        for number in 0..READERS {
+            let connection = schema::open_reader(database).map_err(failed)?;
+            let receiver = Arc::clone(&receiver);
+            let thread =
+                std::thread::Builder::new().name(format!("punctual-reader-{number}")).spawn(move || {
+                    loop {
+                        let question =
+                            receiver.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
+                        match question {
+                            Some(question) => question(&connection),
+                            None => return,
+                        }
+                    }
+                });
+            threads.push(thread.map_err(|error| Error::Unavailable { reason: error.to_string() })?);
+        }
+        Ok(Readers { sender: Some(sender), threads })
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let closed = || Error::Unavailable { reason: "the store is closed".into() };
+        let (reply, answer) = oneshot::channel();
+        let question: Question = Box::new(move |connection| {
+            // Nobody may be waiting any more.
+            let _ = reply.send(read(connection));
+        });
+        let sender = self.sender.as_ref().ok_or_else(closed)?;
+        sender.send(question).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.sender.take();
+        for thread in self.threads.drain(..) {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Embedded {
+    fn shard_count(&self) -> u16 {
+        self.shards
+    }
+
+    async fn acquire(
+        &self,
+        owner: WorkerId,
+        shards: Shards,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<(ShardId, Epoch)>, Error> {
+        self.writers.submit(move |writer| writer.acquire(owner, &shards, ttl, now)).await
+    }
+
+    async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
+        self.writers.submit(move |writer| writer.release(owner, now)).await
+    }
+
+    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+        self.writers
+            .submit(move |writer| puts.into_iter().map(|put| writer.put_job(put, now)).collect())
+            .await
+    }
+
+    async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
+        let ids = ids.to_vec();
+        self.readers.ask(move |connection| read::jobs(connection, &ids)).await
+    }
+
+    async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error> {
+        let versions = versions.to_vec();
+        self.readers.ask(move |connection| read::job_versions(connection, &versions)).await
+    }
+
+    async fn job_by_key(&self, tenant: TenantId, key: &str) -> Result<Option<JobId>, Error> {
+        let key = key.to_string();
+        self.readers.ask(move |connection| read::job_by_key(connection, tenant, &key)).await
+    }
+
+    async fn list_jobs(
+        &self,
+        filter: &JobFilter,
+        page: PageRequest<JobId>,
+    ) -> Result<Page<Stored, JobId>, Error> {
+        let filter = filter.clone();
+        self.readers.ask(move |connection| read::list_jobs(connection, &filter, &page)).await
+    }
+
+    async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
+        let key = key.to_string();
+        self.readers.ask(move |connection| read::request(connection, tenant, &key, now)).await
+    }
+
+    async fn trigger(
+        &self,
+        triggers: Vec<Trigger>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.writers
+            .submit(move |writer| triggers.into_iter().map(|trigger| writer.trigger(trigger, now)).collect())
+            .await
+    }
+
+    async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
+        self.readers.ask(move |connection| read::due(connection, &query)).await
+    }
+
+    async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error> {
+        let entries = entries.to_vec();
+        self.readers.ask(move |connection| read::is_due(connection, &entries)).await
+    }
+
+    async fn fire(
+        &self,
+        firings: Vec<Firing>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Vec<Run>, Refused>>, Error> {
+        self.writers
+            .submit(move |writer| firings.into_iter().map(|firing| writer.fire(firing, now)).collect())
+            .await
+    }
+
+    async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
+        self.writers.submit(move |writer| writer.claim(&claim, now)).await
+    }
+
+    async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error> {
+        let shards = shards.clone();
+        self.readers.ask(move |connection| read::next_available_at(connection, &shards)).await
+    }
+
+    async fn heartbeat(&self, worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Result<Heartbeat, Error> {
+        self.writers.submit(move |writer| Ok(writer.heartbeat(worker, held, now))).await
+    }
+
+    async fn complete(
+        &self,
+        conclusions: Vec<Conclusion>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.writers
+            .submit(move |writer| conclusions.into_iter().map(|one| writer.complete(one, now)).collect())
+            .await
+    }
+
+    async fn expired(&self, lease: Duration, now: Timestamp, limit: usize) -> Result<Vec<Run>, Error> {
+        self.writers.submit(move |writer| Ok(writer.expired(lease, now, limit))).await
+    }
+
+    async fn cancel(
+        &self,
+        cancellations: Vec<Cancellation>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.writers
+            .submit(move |writer| cancellations.iter().map(|one| writer.cancel(one, now)).collect())
+            .await
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {
+        self.readers.ask(move |connection| read::run(connection, id)).await
+    }
+
+    async fn runs(
+        &self,
+        filter: &RunFilter,
+        page: PageRequest<Sequence>,
+    ) -> Result<Page<Run, Sequence>, Error> {
+        let filter = filter.clone();
+        self.readers.ask(move |connection| read::runs(connection, &filter, &page)).await
+    }
+
+    async fn ledger(
+        &self,
+        job: JobId,
+        page: PageRequest<Timestamp>,
+    ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
+        self.readers.ask(move |connection| read::ledger(connection, job, &page)).await
+    }
+
+    async fn redrive(&self, runs: &[RunId], now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let runs = runs.to_vec();
+        self.writers.submit(move |writer| runs.iter().map(|run| writer.redrive(*run, now)).collect()).await
+    }
+
+    async fn acknowledge(&self, runs: &[RunId]) -> Result<Vec<Result<(), Refused>>, Error> {
+        let runs = runs.to_vec();
+        self.writers.submit(move |writer| runs.iter().map(|run| writer.acknowledge(*run)).collect()).await
+    }
+
+    async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error> {
+        self.writers.submit(move |writer| writer.retain(now, limit)).await
+    }
+
+    async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {
+        let name = name.clone();
+        self.writers.submit(move |writer| writer.put_tenant(&name, now)).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
+        self.readers.ask(read::tenants).await
+    }
+}

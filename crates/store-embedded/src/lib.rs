@@ -1,0 +1,23 @@
+//! The default store: SQLite in a data directory.
+//!
+//! One writer thread owns the database and everything about open runs that must be quick to find;
+//! writes that arrive together share one commit and one fsync, and no caller hears of a write before
+//! that. Readers have connections of their own. Read in this order: [`Embedded`] is the [`Store`],
+//! `writer` the thread, `write/` one file per verb that writes, `read/` the verbs that only read,
+//! `partition` where history lives.
+//!
+//! [`Store`]: punctual_store::Store
+
+mod directory;
+mod embedded;
+mod error;
+mod open_runs;
+mod partition;
+mod read;
+mod row;
+mod schema;
+mod write;
+mod writer;
+
+pub use embedded::{Embedded, Options};
+pub use error::OpenError;

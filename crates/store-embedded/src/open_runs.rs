@@ -1,0 +1,133 @@
+//! What the writer keeps in memory: owners, workers, running attempts, the open runs of each job.
+//!
+//! All of it can be read from the database, and is when the store is opened or a transaction failed;
+//! signs of life are the exception, and everybody has a lease's time to give one anew.
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::Timestamp;
+use punctual_domain::id::{Epoch, JobId, Sequence, WorkerId};
+use punctual_domain::run::RunState;
+use punctual_store::{Error, Held};
+use rusqlite::Connection;
+
+use crate::error::failed;
+use crate::partition::Partitions;
+use crate::row::{self, COLUMNS, Entry, damaged, timestamp};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) partitions: Partitions,
+    /// Runs with a lease, whole: ending one need not read it.
+    pub(crate) running: HashMap<Sequence, Entry>,
+    /// Open runs by job: overlap, cancel and delete ask for them.
+    pub(crate) by_job: HashMap<JobId, Vec<Sequence>>,
+    pub(crate) workers: HashMap<WorkerId, Worker>,
+    /// Memory and disk differ: no more writes.
+    pub(crate) has_failed: Option<Error>,
+    last: Sequence,
+}
+
+/// Who owns a shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shard {
+    pub(crate) owner: Option<WorkerId>,
+    pub(crate) epoch: Epoch,
+    pub(crate) expires_at: Timestamp,
+}
+
+/// A worker's last sign of life.
+#[derive(Clone, Debug)]
+pub(crate) struct Worker {
+    pub(crate) seen_at: Timestamp,
+    pub(crate) held: HashSet<Held>,
+    pub(crate) is_dead: bool,
+}
+
+impl Memory {
+    /// Reads everything from the database.
+    pub(crate) fn load(connection: &Connection) -> Result<Self, Error> {
+        let mut memory = Memory {
+            shards: load_shards(connection)?,
+            partitions: Partitions::load(connection)?,
+            running: HashMap::new(),
+            by_job: HashMap::new(),
+            workers: HashMap::new(),
+            has_failed: None,
+            last: last_sequence(connection)?,
+        };
+        let mut statement =
+            connection.prepare(&format!("select {COLUMNS} from open_runs")).map_err(failed)?;
+        let mut rows = statement.query([]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let entry = row::read(row)?;
+            memory.by_job.entry(entry.run.job).or_default().push(entry.run.sequence);
+            if matches!(entry.run.state, RunState::Running(_)) {
+                memory.running.insert(entry.run.sequence, entry);
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Reads everything anew, keeping what only memory knows.
+    pub(crate) fn reload(&self, connection: &Connection) -> Result<Self, Error> {
+        let mut fresh = Memory::load(connection)?;
+        fresh.workers = self.workers.clone();
+        fresh.last = fresh.last.max(self.last);
+        Ok(fresh)
+    }
+
+    /// A sequence above everything stored and above now, so that it is never reused.
+    pub(crate) fn next_sequence(&mut self, now: Timestamp) -> Sequence {
+        self.last = self.last.next().max(Sequence::first_at(now, 0));
+        self.last
+    }
+
+    /// The newest sequence.
+    pub(crate) fn last_sequence(&self) -> Sequence {
+        self.last
+    }
+
+    /// Takes an ended run out.
+    pub(crate) fn forget(&mut self, job: JobId, sequence: Sequence) {
+        self.running.remove(&sequence);
+        if let Some(runs) = self.by_job.get_mut(&job) {
+            runs.retain(|one| *one != sequence);
+            if runs.is_empty() {
+                self.by_job.remove(&job);
+            }
+        }
+    }
+}
+
+fn load_shards(connection: &Connection) -> Result<Vec<Shard>, Error> {
+    let mut statement =
+        connection.prepare("select owner, epoch, expires_at from shards order by shard").map_err(failed)?;
+    let mut rows = statement.query([]).map_err(failed)?;
+    let mut shards = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        let owner: Option<[u8; 16]> = row.get(0).map_err(failed)?;
+        let epoch: i64 = row.get(1).map_err(failed)?;
+        let expires_at: i64 = row.get(2).map_err(failed)?;
+        shards.push(Shard {
+            owner: owner.map(WorkerId::from_bytes),
+            epoch: Epoch(u64::try_from(epoch).map_err(|_| damaged("a negative epoch"))?),
+            expires_at: timestamp(expires_at)?,
+        });
+    }
+    Ok(shards)
+}
+
+fn last_sequence(connection: &Connection) -> Result<Sequence, Error> {
+    let newest = |table: &str| -> Result<i64, Error> {
+        let query = format!("select coalesce(max(seq), 0) from {table}");
+        connection.query_row(&query, [], |row| row.get(0)).map_err(failed)
+    };
+    let mut last = newest("open_runs")?;
+    for partition in Partitions::load(connection)?.iter() {
+        last = last.max(newest(&format!("history_{}", partition.id))?).max(partition.from.as_i64());
+    }
+    Ok(Sequence::from_i64(last.max(newest("history_0")?)))
+}

@@ -1,0 +1,21 @@
+//! The verbs that only read, on connections of their own.
+
+mod jobs;
+mod runs;
+
+pub(crate) use jobs::{
+    due, is_due, job_by_key, job_versions, jobs, list_jobs, next_available_at, request, tenants,
+};
+pub(crate) use runs::{ended_run, ledger, run, runs};
+
+use punctual_domain::ledger::Fate;
+
+const FATES: [Fate; 3] = [Fate::MissedCatchUp, Fate::MissedStartWindow, Fate::SkippedPause];
+
+pub(crate) fn fate_code(fate: Fate) -> i64 {
+    FATES.iter().position(|one| *one == fate).unwrap_or(0) as i64
+}
+
+fn fate_of(code: i64) -> Option<Fate> {
+    FATES.get(usize::try_from(code).ok()?).copied()
+}

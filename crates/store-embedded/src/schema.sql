@@ -1,0 +1,67 @@
+-- The schema of format 1. Nothing random-keyed is written per run: due entries move a little in time, open runs and
+-- history grow at their ends.
+
+create table meta (name text primary key, value) without rowid;
+
+create table tenants (id integer primary key, name text not null unique, created_at integer not null);
+
+-- One process owns all shards; the epoch fences a process that was thought gone.
+create table shards (shard integer primary key, owner blob, epoch integer not null, expires_at integer not null);
+
+create table jobs (
+    id blob primary key, tenant integer not null, version integer not null,
+    state integer not null, -- 0 active, 1 paused, 2 ended, 3 deleted
+    record blob not null, fired integer not null, completed_at integer
+) without rowid;
+
+-- Older versions, while open runs keep them.
+create table job_versions (
+    id blob not null, version integer not null, tenant integer not null, record blob not null,
+    primary key (id, version)
+) without rowid;
+
+create table job_keys (
+    tenant integer not null, key text not null, job blob not null, primary key (tenant, key)
+) without rowid;
+
+create table requests (
+    tenant integer not null, key text not null, fingerprint blob not null, expires_at integer not null,
+    result text not null, primary key (tenant, key)
+) without rowid;
+
+-- The order of firing. An entry whose version is not the job's is stale and dropped when its time comes.
+create table due (
+    at integer not null, lane integer not null, tenant integer not null, job blob not null,
+    version integer not null, slot integer not null,
+    primary key (at, lane, tenant, job, version)
+) without rowid;
+
+create table open_runs (
+    seq integer primary key, job blob not null, tenant integer not null, version integer not null,
+    cause integer not null, slot integer not null, part integer not null, state integer not null,
+    available_at integer not null, attempt integer not null, charged integer not null, lost integer not null,
+    queue text not null, retention integer not null, lane integer not null, priority integer not null,
+    started_at integer, finished_at integer, is_cancel_requested integer not null, correlation_id text,
+    worker blob, claimed_at integer, reported_at integer, attempts blob
+);
+
+-- Waiting runs whose time has come, in the order of claiming; and those whose time has not.
+create table ready (
+    lane integer not null, urgency integer not null, available_at integer not null, seq integer not null,
+    primary key (lane, urgency, available_at, seq)
+) without rowid;
+create table delayed (available_at integer not null, seq integer not null, primary key (available_at, seq)) without rowid;
+
+-- History is kept in tables history_<id>, one per (retention class, period); a run ends in the one of its birth.
+-- Partition 0 keeps dead letters whose own partition is gone.
+create table partitions (
+    id integer primary key, retention integer not null, from_seq integer not null, to_seq integer
+);
+
+create table dead_letters (seq integer primary key);
+
+create table ledger (
+    job blob not null, from_slot integer not null, to_slot integer not null, slots integer not null,
+    fate integer not null, tenant integer not null, decided_at integer not null,
+    primary key (job, from_slot)
+) without rowid;

@@ -1,0 +1,108 @@
+//! Cancel, redrive, acknowledge: what people do to runs.
+
+use jiff::Timestamp;
+use punctual_domain::Run;
+use punctual_domain::id::RunId;
+use punctual_domain::lifecycle::{self, Event};
+use punctual_store::{Cancellation, Error, Refused};
+use rusqlite::{OptionalExtension, params};
+
+use super::{Answer, JobCode, refuse};
+use crate::error::failed;
+use crate::read::ended_run;
+use crate::row::Entry;
+use crate::writer::Writer;
+
+impl Writer {
+    pub(crate) fn cancel(&mut self, cancellation: &Cancellation, now: Timestamp) -> Answer<Run> {
+        self.check()?;
+        let id = cancellation.run;
+        let Some(mut entry) = self.open_run(id.sequence())?.filter(|entry| entry.run.id() == id) else {
+            match self.ended(id)? {
+                None => refuse!(Refused::NoRun),
+                Some((entry, _)) => refuse!(lifecycle::Refused::WrongState {
+                    state: entry.run.state.as_str(),
+                    event: "cancelled"
+                }),
+            }
+        };
+        let before = entry.run.clone();
+        if let Err(refused) = lifecycle::apply(&mut entry.run, Event::Cancelled { at: now }) {
+            refuse!(refused);
+        }
+        let run = entry.run.clone();
+        if run.state.is_ended() {
+            if let Err(refused) = self.check_successor(run.job, cancellation.successor)? {
+                return Ok(Err(refused));
+            }
+            self.dequeue(&before)?;
+            self.end(&entry)?;
+            self.succeed(run.job, cancellation.successor, now)?;
+        } else {
+            self.keep_open(entry, now)?;
+        }
+        Ok(Ok(run))
+    }
+
+    pub(crate) fn redrive(&mut self, id: RunId, now: Timestamp) -> Answer<Run> {
+        self.check()?;
+        if let Some(entry) = self.open_run(id.sequence())?.filter(|entry| entry.run.id() == id) {
+            let state = entry.run.state.as_str();
+            refuse!(lifecycle::Refused::WrongState { state, event: "redriven" });
+        }
+        let Some((mut entry, table)) = self.ended(id)? else { refuse!(Refused::NoRun) };
+        if let Err(refused) = lifecycle::apply(&mut entry.run, Event::Redriven { at: now }) {
+            refuse!(refused);
+        }
+        // Its own version of the job may be gone by now; it goes on with the current one.
+        match self.current(entry.run.job)? {
+            None | Some((_, JobCode::DELETED)) => refuse!(Refused::NoJob),
+            Some((version, _)) => {
+                if !self.has_version(&entry)? {
+                    entry.run.version = version;
+                }
+            }
+        }
+        let sequence = entry.run.sequence.as_i64();
+        self.line(&format!("delete from {table} where seq = ?1"), params![sequence])?;
+        self.line("delete from dead_letters where seq = ?1", params![sequence])?;
+        let run = entry.run.clone();
+        self.memory.by_job.entry(run.job).or_default().push(run.sequence);
+        self.keep_open(entry, now)?;
+        Ok(Ok(run))
+    }
+
+    pub(crate) fn acknowledge(&mut self, id: RunId) -> Answer<()> {
+        self.check()?;
+        let Some((entry, _)) = self.ended(id)? else { refuse!(Refused::NoRun) };
+        let removed = self
+            .connection
+            .prepare_cached("delete from dead_letters where seq = ?1")
+            .and_then(|mut statement| statement.execute([id.sequence().as_i64()]))
+            .map_err(failed)?;
+        if removed == 0 {
+            let state = entry.run.state.as_str();
+            refuse!(lifecycle::Refused::WrongState { state, event: "acknowledged" });
+        }
+        Ok(Ok(()))
+    }
+
+    /// An ended run and the table it is in.
+    fn ended(&self, id: RunId) -> Result<Option<(Entry, String)>, Error> {
+        ended_run(&self.connection, self.memory.partitions.iter().copied(), id)
+    }
+
+    fn has_version(&self, entry: &Entry) -> Result<bool, Error> {
+        self.connection
+            .prepare_cached(
+                "select 1 from jobs where id = ?1 and version = ?2 \
+                 union all select 1 from job_versions where id = ?1 and version = ?2",
+            )
+            .and_then(|mut statement| {
+                let values = params![entry.run.job.as_bytes(), entry.run.version.0];
+                statement.query_row(values, |_| Ok(())).optional()
+            })
+            .map(|found| found.is_some())
+            .map_err(failed)
+    }
+}

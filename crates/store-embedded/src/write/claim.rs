@@ -1,0 +1,134 @@
+//! Claim, heartbeat, expire: who holds what.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use punctual_domain::Attempt;
+use punctual_domain::id::{Sequence, WorkerId};
+use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::run::Run;
+use punctual_store::{Claim, Error, Heartbeat, Held};
+use rusqlite::params;
+
+use crate::error::failed;
+use crate::open_runs::Worker;
+use crate::row::millis;
+use crate::writer::Writer;
+
+/// Runs whose time has come are moved in portions.
+const PROMOTE_MAX: usize = 10_000;
+
+impl Writer {
+    pub(crate) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
+        self.check()?;
+        self.promote(now)?;
+        if self.memory.workers.get(&claim.worker).is_some_and(|worker| worker.is_dead) {
+            return Ok(Vec::new());
+        }
+        let mut claimed = Vec::new();
+        for sequence in self.first_in_line(claim)? {
+            let Some(mut entry) = self.open_run(sequence)? else { continue };
+            let before = entry.run.clone();
+            if lifecycle::apply(&mut entry.run, Event::Claimed { worker: claim.worker, at: now }).is_err() {
+                continue;
+            }
+            self.dequeue(&before)?;
+            let number = entry.run.attempt;
+            entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: now, report: None });
+            claimed.push(entry.run.clone());
+            self.keep_open(entry, now)?;
+        }
+        Ok(claimed)
+    }
+
+    fn first_in_line(&self, claim: &Claim) -> Result<Vec<Sequence>, Error> {
+        let mut statement = self
+            .connection
+            .prepare_cached(
+                "select ready.seq, open_runs.queue, open_runs.job from ready join open_runs using (seq) \
+                 order by ready.lane, ready.urgency, ready.available_at, ready.seq",
+            )
+            .map_err(failed)?;
+        let mut rows = statement.query([]).map_err(failed)?;
+        let mut found = Vec::new();
+        while found.len() < claim.limit
+            && let Some(row) = rows.next().map_err(failed)?
+        {
+            let queue = row.get_ref(1).and_then(|value| Ok(value.as_str()?)).map_err(failed)?;
+            let job: [u8; 16] = row.get(2).map_err(failed)?;
+            let serves = claim.queues.is_empty() || claim.queues.iter().any(|one| **one == *queue);
+            if serves && claim.shards.contains(punctual_domain::JobId::from_bytes(job).shard()) {
+                found.push(Sequence::from_i64(row.get(0).map_err(failed)?));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Runs whose time has come get their turn.
+    fn promote(&mut self, now: Timestamp) -> Result<(), Error> {
+        let due: Vec<i64> = {
+            let mut statement = self
+                .connection
+                .prepare_cached(
+                    "select seq from delayed where available_at <= ?1 order by available_at limit ?2",
+                )
+                .map_err(failed)?;
+            let rows = statement
+                .query_map(params![millis(now), PROMOTE_MAX as i64], |row| row.get(0))
+                .map_err(failed)?;
+            rows.collect::<Result<_, _>>().map_err(failed)?
+        };
+        for sequence in due {
+            if let Some(entry) = self.open_run(Sequence::from_i64(sequence))? {
+                self.dequeue(&entry.run)?;
+                self.keep_open(entry, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn heartbeat(&mut self, id: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat {
+        let worker = self.memory.workers.entry(id).or_insert_with(|| Worker {
+            seen_at: now,
+            held: Default::default(),
+            is_dead: false,
+        });
+        if worker.is_dead {
+            return Heartbeat { is_refused: true, not_held: held, cancelled: Vec::new() };
+        }
+        worker.seen_at = now;
+        worker.held = held.iter().copied().collect();
+        let mut reply = Heartbeat::default();
+        for attempt in held {
+            let run = self.memory.running.get(&attempt.sequence).map(|entry| &entry.run);
+            let is_held = |run: &&Run| {
+                run.lease().is_some_and(|lease| lease.worker == id && lease.attempt == attempt.attempt)
+            };
+            match run.filter(is_held) {
+                None => reply.not_held.push(attempt),
+                Some(run) if run.is_cancel_requested => reply.cancelled.push(attempt),
+                Some(_) => {}
+            }
+        }
+        reply
+    }
+
+    pub(crate) fn expired(&mut self, lease: Duration, now: Timestamp, limit: usize) -> Vec<Run> {
+        let is_over = |since: Timestamp| now > since && now.duration_since(since).unsigned_abs() > lease;
+        for worker in self.memory.workers.values_mut() {
+            worker.is_dead |= is_over(worker.seen_at);
+        }
+        let workers = &self.memory.workers;
+        let is_lost = |run: &Run| {
+            let Some(held) = run.lease() else { return false };
+            let this = Held { sequence: run.sequence, attempt: held.attempt };
+            match workers.get(&held.worker) {
+                Some(worker) if worker.is_dead => true,
+                Some(worker) => !worker.held.contains(&this) && is_over(held.claimed_at),
+                None => is_over(held.claimed_at),
+            }
+        };
+        let running = self.memory.running.values().map(|entry| &entry.run);
+        running.filter(|run| is_lost(run)).take(limit).cloned().collect()
+    }
+}

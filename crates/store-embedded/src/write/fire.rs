@@ -1,0 +1,49 @@
+//! Fire: the one-run-per-slot guard.
+//!
+//! Deleting exactly this entry is the compare-and-set: whoever deletes it fires the slot.
+
+use jiff::Timestamp;
+use punctual_domain::Run;
+use punctual_store::{Firing, Refused};
+use rusqlite::params;
+
+use super::{Answer, JobCode, Parent, refuse};
+use crate::row::millis;
+use crate::writer::Writer;
+
+impl Writer {
+    pub(crate) fn fire(&mut self, firing: Firing, now: Timestamp) -> Answer<Vec<Run>> {
+        self.check()?;
+        let key = firing.due.key;
+        let shard = self.memory.shards.get(usize::from(key.job.shard().0));
+        if !shard.is_some_and(|shard| shard.owner.is_some() && shard.epoch == firing.epoch) {
+            refuse!(Refused::StaleEpoch);
+        }
+        if !self.delete_due(&firing.due)? {
+            refuse!(Refused::NotDue);
+        }
+        // From here on the entry is gone: it is fired, or it was stale.
+        match self.current(key.job)? {
+            Some((version, JobCode::ACTIVE)) if version == firing.due.version => {}
+            _ => refuse!(Refused::NotDue),
+        }
+        if let Some(progress) = firing.progress {
+            self.line(
+                "update jobs set fired = ?2, completed_at = ?3 where id = ?1",
+                params![key.job.as_bytes(), progress.fired as i64, progress.last_completion.map(millis)],
+            )?;
+        }
+        for entry in &firing.ledger {
+            self.insert_ledger(entry)?;
+        }
+        if let Some(next) = &firing.next {
+            self.insert_due(next)?;
+        }
+        let parent = Parent { job: key.job, tenant: key.tenant, version: firing.due.version };
+        let mut runs = Vec::with_capacity(firing.births.len());
+        for birth in firing.births {
+            runs.push(self.give_birth(parent, birth, now)?);
+        }
+        Ok(Ok(runs))
+    }
+}

@@ -1,0 +1,278 @@
+//! The verbs that write, one file each, inside the writer's transaction.
+
+mod cancel;
+mod claim;
+mod complete;
+mod fire;
+mod put_jobs;
+mod retain;
+mod shards;
+
+use jiff::Timestamp;
+use punctual_domain::id::{JobId, Version};
+use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::run::{Run, RunState, WaitingFor};
+use punctual_domain::{Attempt, TenantId};
+use punctual_store::{Birth, Due, Error, Refused, Subject, Successor};
+use rusqlite::{OptionalExtension, params};
+
+use crate::error::failed;
+use crate::row::{self, Entry, millis};
+use crate::writer::Writer;
+
+/// An answer about one item: refused, or done. Only an [`Error`] undoes the transaction.
+type Answer<T> = Result<Result<T, Refused>, Error>;
+
+/// Returns early with a refusal.
+macro_rules! refuse {
+    ($refused:expr) => {
+        return Ok(Err($refused.into()))
+    };
+}
+use refuse;
+
+impl Writer {
+    /// Refuses everything once memory and disk may differ.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.memory.has_failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn insert_due(&self, due: &Due) -> Result<(), Error> {
+        let key = &due.key;
+        self.connection
+            .prepare_cached("insert or replace into due values (?1, ?2, ?3, ?4, ?5, ?6)")
+            .and_then(|mut statement| {
+                statement.execute(params![
+                    millis(key.at),
+                    key.lane.rank(),
+                    key.tenant.0,
+                    key.job.as_bytes(),
+                    due.version.0,
+                    millis(due.slot)
+                ])
+            })
+            .map_err(failed)?;
+        Ok(())
+    }
+
+    /// Deletes exactly this entry. Whoever deletes it decides what becomes of its slot.
+    fn delete_due(&self, due: &Due) -> Result<bool, Error> {
+        let key = &due.key;
+        self.connection
+            .prepare_cached(
+                "delete from due where at = ?1 and lane = ?2 and tenant = ?3 and job = ?4 and version = ?5 and slot = ?6",
+            )
+            .and_then(|mut statement| {
+                statement.execute(params![
+                    millis(key.at),
+                    key.lane.rank(),
+                    key.tenant.0,
+                    key.job.as_bytes(),
+                    due.version.0,
+                    millis(due.slot)
+                ])
+            })
+            .map(|deleted| deleted == 1)
+            .map_err(failed)
+    }
+
+    /// The version and state of a job, without reading its record.
+    fn current(&self, job: JobId) -> Result<Option<(Version, JobCode)>, Error> {
+        self.connection
+            .prepare_cached("select version, state from jobs where id = ?1")
+            .and_then(|mut statement| {
+                statement
+                    .query_row([job.as_bytes()], |row| Ok((Version(row.get(0)?), JobCode(row.get(1)?))))
+                    .optional()
+            })
+            .map_err(failed)
+    }
+
+    /// Makes a run, running if it is born claimed.
+    fn give_birth(&mut self, of: Parent, birth: Birth, now: Timestamp) -> Result<Run, Error> {
+        let sequence = self.memory.next_sequence(now);
+        let mut run = Run {
+            sequence,
+            job: of.job,
+            tenant: of.tenant,
+            version: of.version,
+            cause: birth.cause,
+            scheduled_for: birth.scheduled_for,
+            part: birth.part,
+            state: RunState::Pending(match birth.available_at > now {
+                true => WaitingFor::Time,
+                false => WaitingFor::Capacity,
+            }),
+            available_at: birth.available_at,
+            attempt: 0,
+            charged: 0,
+            lost: 0,
+            queue: birth.queue,
+            retention: birth.retention,
+            lane: birth.lane,
+            priority: birth.priority,
+            started_at: None,
+            finished_at: None,
+            is_cancel_requested: false,
+            correlation_id: birth.correlation_id,
+        };
+        let mut attempts = Vec::new();
+        if let Some(worker) = birth.claimed_by
+            && lifecycle::apply(&mut run, Event::Claimed { worker, at: now }).is_ok()
+        {
+            attempts.push(Attempt { number: run.attempt, worker, claimed_at: now, report: None });
+        }
+        self.memory.partitions.born(&self.connection, run.retention, sequence)?;
+        self.memory.by_job.entry(run.job).or_default().push(sequence);
+        self.keep_open(Entry { run: run.clone(), attempts }, now)?;
+        Ok(run)
+    }
+
+    /// Writes an open run and puts it where it belongs: in a line, or among the running.
+    fn keep_open(&mut self, entry: Entry, now: Timestamp) -> Result<(), Error> {
+        row::insert(&self.connection, "open_runs", &entry)?;
+        let run = &entry.run;
+        match run.state {
+            RunState::Running(_) => {
+                self.memory.running.insert(run.sequence, entry);
+            }
+            _ if run.available_at > now => self.line(
+                "insert or replace into delayed values (?1, ?2)",
+                params![millis(run.available_at), run.sequence.as_i64()],
+            )?,
+            _ => self.line(
+                "insert or replace into ready values (?1, ?2, ?3, ?4)",
+                params![run.lane.rank(), urgency(run), millis(run.available_at), run.sequence.as_i64()],
+            )?,
+        }
+        Ok(())
+    }
+
+    /// Takes a waiting run out of its line.
+    fn dequeue(&self, run: &Run) -> Result<(), Error> {
+        let (at, sequence) = (millis(run.available_at), run.sequence.as_i64());
+        self.line("delete from delayed where available_at = ?1 and seq = ?2", params![at, sequence])?;
+        self.line(
+            "delete from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4",
+            params![run.lane.rank(), urgency(run), at, sequence],
+        )
+    }
+
+    fn line(&self, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Result<(), Error> {
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(values))
+            .map_err(failed)?;
+        Ok(())
+    }
+
+    /// Moves an ended run from the open ones to history.
+    fn end(&mut self, entry: &Entry) -> Result<(), Error> {
+        let run = &entry.run;
+        self.line("delete from open_runs where seq = ?1", params![run.sequence.as_i64()])?;
+        let partition = self.memory.partitions.of(&self.connection, run.retention, run.sequence)?;
+        row::insert(&self.connection, &format!("history_{partition}"), entry)?;
+        if run.state.is_dead() {
+            self.line("insert or replace into dead_letters values (?1)", params![run.sequence.as_i64()])?;
+        }
+        self.memory.forget(run.job, run.sequence);
+        self.forget_version(run.job, run.version)
+    }
+
+    /// An old version of a job lives as long as an open run keeps it.
+    fn forget_version(&self, job: JobId, version: Version) -> Result<(), Error> {
+        if self.memory.by_job.contains_key(&job) {
+            return Ok(());
+        }
+        self.line(
+            "delete from job_versions where id = ?1 and version <= ?2",
+            params![job.as_bytes(), version.0],
+        )
+    }
+
+    /// An open run, from memory or from its row.
+    fn open_run(&self, sequence: punctual_domain::Sequence) -> Result<Option<Entry>, Error> {
+        if let Some(entry) = self.memory.running.get(&sequence) {
+            return Ok(Some(entry.clone()));
+        }
+        let sql = format!("select {} from open_runs where seq = ?1", row::COLUMNS);
+        let mut statement = self.connection.prepare_cached(&sql).map_err(failed)?;
+        let mut rows = statement.query([sequence.as_i64()]).map_err(failed)?;
+        rows.next().map_err(failed)?.map(row::read).transpose()
+    }
+
+    /// Remembers a request, unless it is remembered already.
+    fn remember(&self, request: Option<&Subject>, now: Timestamp) -> Answer<()> {
+        let Some(subject) = request else { return Ok(Ok(())) };
+        let known: Option<i64> = self
+            .connection
+            .prepare_cached("select expires_at from requests where tenant = ?1 and key = ?2")
+            .and_then(|mut statement| {
+                statement.query_row(params![subject.tenant.0, subject.key], |row| row.get(0)).optional()
+            })
+            .map_err(failed)?;
+        if known.is_some_and(|expires_at| expires_at > millis(now)) {
+            refuse!(Refused::Repeated);
+        }
+        self.line(
+            "insert or replace into requests values (?1, ?2, ?3, ?4, ?5)",
+            params![
+                subject.tenant.0,
+                subject.key,
+                subject.fingerprint,
+                millis(subject.expires_at),
+                subject.result
+            ],
+        )?;
+        Ok(Ok(()))
+    }
+
+    /// Whether what the end of a run brings was decided for the job as it is.
+    fn check_successor(&self, job: JobId, successor: Option<Successor>) -> Answer<()> {
+        let Some(successor) = successor else { return Ok(Ok(())) };
+        match self.current(job)? {
+            Some((version, _)) if version == successor.version => Ok(Ok(())),
+            Some((current, _)) => refuse!(Refused::WrongVersion { current }),
+            None => refuse!(Refused::NoJob),
+        }
+    }
+
+    /// Records a completion and what it brings.
+    fn succeed(&self, job: JobId, successor: Option<Successor>, now: Timestamp) -> Result<(), Error> {
+        let Some(successor) = successor else { return Ok(()) };
+        self.line("update jobs set completed_at = ?2 where id = ?1", params![job.as_bytes(), millis(now)])?;
+        successor.due.map_or(Ok(()), |due| self.insert_due(&due))
+    }
+}
+
+/// Whose run it is.
+#[derive(Clone, Copy)]
+struct Parent {
+    job: JobId,
+    tenant: TenantId,
+    version: Version,
+}
+
+/// A job's state as a column.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct JobCode(u8);
+
+impl JobCode {
+    const ACTIVE: JobCode = JobCode(0);
+    const DELETED: JobCode = JobCode(3);
+
+    fn of(state: &punctual_domain::job::JobState) -> Self {
+        use punctual_domain::job::JobState;
+        match state {
+            JobState::Active => JobCode::ACTIVE,
+            JobState::Paused(_) => JobCode(1),
+            JobState::Ended => JobCode(2),
+            JobState::Deleted => JobCode::DELETED,
+        }
+    }
+}
+
+/// Higher priorities come first.
+fn urgency(run: &Run) -> i64 {
+    -i64::from(run.priority)
+}

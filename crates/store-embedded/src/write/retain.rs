@@ -1,0 +1,26 @@
+//! Retain: what is old goes, whole partitions at a time.
+
+use jiff::Timestamp;
+use punctual_store::Error;
+use rusqlite::params;
+
+use crate::error::failed;
+use crate::row::millis;
+use crate::writer::Writer;
+
+impl Writer {
+    pub(crate) fn retain(&mut self, now: Timestamp, limit: usize) -> Result<u64, Error> {
+        self.check()?;
+        let next = self.memory.last_sequence().next();
+        let dropped = self.memory.partitions.retain(&self.connection, next, now, limit)?;
+        let forgotten = self
+            .connection
+            .execute(
+                "delete from requests where (tenant, key) in \
+                 (select tenant, key from requests where expires_at <= ?1 limit ?2)",
+                params![millis(now), limit as i64],
+            )
+            .map_err(failed)?;
+        Ok(dropped + forgotten as u64)
+    }
+}

@@ -1,0 +1,193 @@
+//! The suite once more, with the store closed and opened again before every verb: nothing that counts
+//! lives in memory only. (Signs of life do; from the first heartbeat on the store stays open.)
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
+use punctual_store::conformance::{Case, SHARDS};
+use punctual_store::{
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter, Page,
+    PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject, Trigger,
+};
+use punctual_store_embedded::{Embedded, Options};
+use tokio::sync::Mutex;
+
+struct Reopened {
+    options: Options,
+    store: Mutex<Option<Embedded>>,
+    has_heartbeats: AtomicBool,
+}
+
+/// Opens the store anew and asks it.
+macro_rules! anew {
+    ($self:ident, $verb:ident($($argument:expr),*)) => {{
+        let mut store = $self.store.lock().await;
+        if store.is_none() || !$self.has_heartbeats.load(Ordering::Relaxed) {
+            drop(store.take());
+            *store = Some(Embedded::open(&$self.options).unwrap());
+        }
+        store.as_ref().unwrap().$verb($($argument),*).await
+    }};
+}
+
+#[async_trait]
+impl Store for Reopened {
+    fn shard_count(&self) -> u16 {
+        SHARDS
+    }
+
+    async fn acquire(
+        &self,
+        owner: WorkerId,
+        shards: Shards,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<(ShardId, Epoch)>, Error> {
+        anew!(self, acquire(owner, shards, ttl, now))
+    }
+
+    async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
+        anew!(self, release(owner, now))
+    }
+
+    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+        anew!(self, put_jobs(puts, now))
+    }
+
+    async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
+        anew!(self, jobs(ids))
+    }
+
+    async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error> {
+        anew!(self, job_versions(versions))
+    }
+
+    async fn job_by_key(&self, tenant: TenantId, key: &str) -> Result<Option<JobId>, Error> {
+        anew!(self, job_by_key(tenant, key))
+    }
+
+    async fn list_jobs(
+        &self,
+        filter: &JobFilter,
+        page: PageRequest<JobId>,
+    ) -> Result<Page<Stored, JobId>, Error> {
+        anew!(self, list_jobs(filter, page))
+    }
+
+    async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
+        anew!(self, request(tenant, key, now))
+    }
+
+    async fn trigger(
+        &self,
+        triggers: Vec<Trigger>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        anew!(self, trigger(triggers, now))
+    }
+
+    async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
+        anew!(self, due(query))
+    }
+
+    async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error> {
+        anew!(self, is_due(entries))
+    }
+
+    async fn fire(
+        &self,
+        firings: Vec<Firing>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Vec<Run>, Refused>>, Error> {
+        anew!(self, fire(firings, now))
+    }
+
+    async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
+        anew!(self, claim(claim, now))
+    }
+
+    async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error> {
+        anew!(self, next_available_at(shards))
+    }
+
+    async fn heartbeat(&self, worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Result<Heartbeat, Error> {
+        let reply = anew!(self, heartbeat(worker, held, now));
+        self.has_heartbeats.store(true, Ordering::Relaxed);
+        reply
+    }
+
+    async fn complete(
+        &self,
+        conclusions: Vec<Conclusion>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        anew!(self, complete(conclusions, now))
+    }
+
+    async fn expired(&self, lease: Duration, now: Timestamp, limit: usize) -> Result<Vec<Run>, Error> {
+        anew!(self, expired(lease, now, limit))
+    }
+
+    async fn cancel(
+        &self,
+        cancellations: Vec<Cancellation>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        anew!(self, cancel(cancellations, now))
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {
+        anew!(self, run(id))
+    }
+
+    async fn runs(
+        &self,
+        filter: &RunFilter,
+        page: PageRequest<Sequence>,
+    ) -> Result<Page<Run, Sequence>, Error> {
+        anew!(self, runs(filter, page))
+    }
+
+    async fn ledger(
+        &self,
+        job: JobId,
+        page: PageRequest<Timestamp>,
+    ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
+        anew!(self, ledger(job, page))
+    }
+
+    async fn redrive(&self, runs: &[RunId], now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        anew!(self, redrive(runs, now))
+    }
+
+    async fn acknowledge(&self, runs: &[RunId]) -> Result<Vec<Result<(), Refused>>, Error> {
+        anew!(self, acknowledge(runs))
+    }
+
+    async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error> {
+        anew!(self, retain(now, limit))
+    }
+
+    async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {
+        anew!(self, put_tenant(name, now))
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
+        anew!(self, tenants())
+    }
+}
+
+fn run(case: Case) {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { directory: directory.path().join("data"), shards: SHARDS };
+    let store = Reopened { options, store: Mutex::new(None), has_heartbeats: AtomicBool::new(false) };
+    futures_executor::block_on(case(Arc::new(store)));
+}
+
+punctual_store::conformance!(run);
