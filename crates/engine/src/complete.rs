@@ -1,0 +1,123 @@
+//! Completes attempts: records what a worker reports and decides what follows.
+//!
+//! Runs when a worker reports, gives an attempt back, or is found dead. Promise: one outcome per run; a stale
+//! report is refused; a retry, its delay and the end are decided by the same code whoever reports.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use punctual_domain::Report;
+use punctual_domain::id::{JobId, WorkerId};
+use punctual_domain::job::Job;
+use punctual_domain::lifecycle::{Charge, Verdict};
+use punctual_domain::policy::retry;
+use punctual_domain::run::Run;
+use punctual_store::{Conclusion, Held, Refused, Successor};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::fire::{counts_from_completion, slot_after_completion};
+use crate::register::due;
+
+/// An attempt that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finished {
+    /// Who held it.
+    pub worker: WorkerId,
+    /// The run as it was claimed.
+    pub run: Run,
+    /// The job in the version the run was fired with.
+    pub job: Arc<Job>,
+    /// What came of it; nothing if it is given back unfinished.
+    pub report: Option<Report>,
+}
+
+/// A conclusion that meets a change of its job is tried again this often.
+const TRIES: usize = 5;
+
+impl Engine {
+    /// Records finished attempts. The answer is the run as it is now, or why the report was refused.
+    pub async fn complete(&self, finished: Vec<Finished>) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let mut answers: Vec<Option<Result<Run, Refused>>> = vec![None; finished.len()];
+        let mut open: Vec<(usize, Finished)> = finished.into_iter().enumerate().collect();
+        for _ in 0..TRIES {
+            let now = self.clock.now();
+            let mut conclusions = Vec::with_capacity(open.len());
+            for (_, one) in &open {
+                let verdict = self.decide(one, now);
+                let successor = self.successor(one, verdict, now).await?;
+                let held = Held { sequence: one.run.sequence, attempt: one.run.attempt };
+                conclusions.push(Conclusion {
+                    worker: one.worker,
+                    held,
+                    report: one.report.clone(),
+                    verdict,
+                    successor,
+                });
+            }
+            let recorded = self.store.complete(conclusions, now).await?;
+            let mut again = Vec::new();
+            for ((place, one), answer) in open.into_iter().zip(recorded) {
+                match answer {
+                    // The job changed since its next slot was computed: compute it anew.
+                    Err(Refused::WrongVersion { .. } | Refused::NoJob) => again.push((place, one)),
+                    answer => answers[place] = Some(answer),
+                }
+            }
+            if again.is_empty() {
+                break;
+            }
+            open = again;
+        }
+        let busy = punctual_store::Error::Unavailable {
+            reason: "the job is being changed by others; try again".into(),
+        };
+        answers.into_iter().map(|answer| answer.ok_or_else(|| Error::Store(busy.clone()))).collect()
+    }
+
+    fn decide(&self, finished: &Finished, now: Timestamp) -> Verdict {
+        match &finished.report {
+            None => Verdict::Retry { available_at: now, charge: Charge::Nothing },
+            Some(report) => {
+                let random = self.entropy.bits() as f64 / u64::MAX as f64;
+                retry::decide(&finished.job.policies.retry, &finished.run, report, now, random)
+            }
+        }
+    }
+
+    /// What the end of a run brings, for jobs that count from completion.
+    async fn successor(
+        &self,
+        finished: &Finished,
+        verdict: Verdict,
+        now: Timestamp,
+    ) -> Result<Option<Successor>, Error> {
+        let is_over = match verdict {
+            Verdict::Succeed | Verdict::Fail | Verdict::TimeOut | Verdict::Cancel => true,
+            Verdict::Retry { .. } => false,
+        };
+        if !is_over {
+            return Ok(None);
+        }
+        self.successor_of(finished.run.job, &finished.job, now).await
+    }
+
+    /// What the end of a run of this job brings. `fired_with` is the version the run was fired with.
+    pub(crate) async fn successor_of(
+        &self,
+        id: JobId,
+        fired_with: &Job,
+        now: Timestamp,
+    ) -> Result<Option<Successor>, Error> {
+        if !counts_from_completion(fired_with) {
+            return Ok(None);
+        }
+        let Some(stored) = self.store.jobs(&[id]).await?.into_iter().next().flatten() else {
+            return Ok(None); // Deleted: nothing follows.
+        };
+        let timetable = self.timetables.of(&stored.job)?;
+        let slot = slot_after_completion(&stored, &timetable, now);
+        let due = slot.map(|slot| due(&stored.job, &timetable, slot));
+        Ok(Some(Successor { version: stored.job.version, due }))
+    }
+}

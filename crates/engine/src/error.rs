@@ -1,0 +1,45 @@
+//! Why the engine did not do what it was asked.
+
+use punctual_domain::{JobId, Version};
+use punctual_store::Subject;
+
+/// A refused or failed request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// There is no such job, or it is another tenant's.
+    #[error("job `{0}` not found")]
+    JobNotFound(String),
+    /// Another job has the key.
+    #[error("the key `{key}` is taken by job {by}")]
+    KeyTaken {
+        /// The key.
+        key: String,
+        /// Who has it.
+        by: JobId,
+    },
+    /// The job changed since it was read.
+    #[error("the job is at version {current}, not {expected}")]
+    VersionConflict {
+        /// What the caller had seen.
+        expected: Version,
+        /// What it is.
+        current: Version,
+    },
+    /// The same `Idempotency-Key` was used before; this is what came of it.
+    #[error("the request was made before")]
+    Repeated(Box<Subject>),
+    /// The schedule cannot be used.
+    #[error("schedule: {0}")]
+    Schedule(#[from] punctual_schedule::Error),
+    /// The job is not in a state for this.
+    #[error("a {state} job cannot be {action}")]
+    WrongState {
+        /// What it is.
+        state: &'static str,
+        /// What was tried.
+        action: &'static str,
+    },
+    /// The store cannot do it.
+    #[error(transparent)]
+    Store(#[from] punctual_store::Error),
+}

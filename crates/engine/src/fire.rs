@@ -1,0 +1,226 @@
+//! Fires due jobs: turns each due slot into a run, or into an account of why not.
+//!
+//! Runs on the node that owns the shard, when the earliest slot arrives or when woken. Promise: one run per
+//! (job, slot), however many nodes race, because the store accepts a firing only from the shard's current
+//! epoch and only once per slot; a slot reached too late is decided by the job's catch-up policy.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use punctual_domain::id::{Epoch, JobId, ShardId, WorkerId};
+use punctual_domain::job::Job;
+use punctual_domain::ledger::{Fate, LedgerEntry};
+use punctual_domain::policy::catch_up::{self, CatchUp};
+use punctual_domain::run::{Cause, Run};
+use punctual_schedule::every::Origin;
+use punctual_schedule::{Kind, Progress, Timetable};
+use punctual_store::{Birth, Due, Firing, Refused, Stored};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::register::due;
+
+/// Under which epochs this node owns its shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Epochs(HashMap<ShardId, Epoch>);
+
+impl Epochs {
+    /// The shards that were acquired.
+    pub fn new(acquired: impl IntoIterator<Item = (ShardId, Epoch)>) -> Self {
+        Epochs(acquired.into_iter().collect())
+    }
+
+    fn of(&self, shard: ShardId) -> Epoch {
+        // Epoch 0 is nobody's: the store refuses it.
+        self.0.get(&shard).copied().unwrap_or_default()
+    }
+}
+
+/// Room on this node's own worker: so many runs may be born running.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// The worker.
+    pub worker: WorkerId,
+    /// How many attempts it can take.
+    pub attempts: usize,
+}
+
+/// What a pass did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fired {
+    /// The new runs, with their jobs. Those with a lease are this node's to execute.
+    pub runs: Vec<(Run, Arc<Job>)>,
+    /// Slots that did not become runs.
+    pub missed: u64,
+    /// Entries that were fired before or belong to an older version.
+    pub stale: usize,
+    /// The entries that follow.
+    pub next: Vec<Due>,
+}
+
+impl Engine {
+    /// Fires due entries.
+    pub async fn fire(
+        &self,
+        entries: Vec<Due>,
+        epochs: &Epochs,
+        mut room: Option<Room>,
+    ) -> Result<Fired, Error> {
+        let now = self.clock.now();
+        let ids: Vec<JobId> = entries.iter().map(|entry| entry.key.job).collect();
+        let jobs = self.store.jobs(&ids).await?;
+        let mut firings = Vec::with_capacity(entries.len());
+        let mut bodies = Vec::with_capacity(entries.len());
+        for (entry, stored) in entries.into_iter().zip(jobs) {
+            let epoch = epochs.of(entry.key.job.shard());
+            let current =
+                stored.filter(|stored| stored.job.version == entry.version && stored.job.is_active());
+            let firing = match &current {
+                Some(stored) => self.plan(stored, entry, epoch, now, &mut room)?,
+                // Nothing is born of a stale entry; firing it drops it.
+                None => empty(entry, epoch),
+            };
+            firings.push(firing);
+            bodies.push(current.map(|stored| stored.job));
+        }
+        let plans: Vec<(u64, Option<Due>)> =
+            firings.iter().map(|f| (f.ledger.iter().map(|entry| entry.slots).sum(), f.next)).collect();
+        let answers = self.store.fire(firings, now).await?;
+        let mut fired = Fired::default();
+        for ((answer, job), (missed, next)) in answers.into_iter().zip(bodies).zip(plans) {
+            match (answer, job) {
+                (Ok(runs), Some(job)) => {
+                    fired.runs.extend(runs.into_iter().map(|run| (run, Arc::clone(&job))));
+                    fired.missed += missed;
+                    fired.next.extend(next);
+                }
+                (Err(Refused::NotDue | Refused::StaleEpoch), _) | (Ok(_), None) => fired.stale += 1,
+                (Err(refused), _) => {
+                    let reason = format!("a firing was refused: {refused}");
+                    return Err(Error::Store(punctual_store::Error::Unavailable { reason }));
+                }
+            }
+        }
+        Ok(fired)
+    }
+
+    fn plan(
+        &self,
+        stored: &Stored,
+        entry: Due,
+        epoch: Epoch,
+        now: Timestamp,
+        room: &mut Option<Room>,
+    ) -> Result<Firing, Error> {
+        let job = &stored.job;
+        let timetable = self.timetables.of(job)?;
+        // Lateness counts from when the entry was to be fired: the slot and its spread.
+        let spread = entry.key.at.duration_since(entry.slot);
+        let mut plan = catch_up::plan(job.policies.catch_up, &timetable, entry.slot, now - spread);
+        let progress = progress(stored, &mut plan);
+        if counts_from_completion(job) {
+            plan.next = None; // The end of the run brings the next slot.
+        }
+        let births = plan
+            .run
+            .iter()
+            .enumerate()
+            .map(|(index, slot)| {
+                birth(job, *slot, available_at(job, index, plan.run.len(), *slot, spread, now), room, now)
+            })
+            .collect();
+        let ledger = plan.missed.map(|missed| LedgerEntry {
+            job: job.id,
+            tenant: job.tenant,
+            from: missed.from,
+            to: missed.to,
+            slots: missed.slots,
+            fate: Fate::MissedCatchUp,
+            decided_at: now,
+        });
+        Ok(Firing {
+            due: entry,
+            epoch,
+            births,
+            ledger: ledger.into_iter().collect(),
+            next: plan.next.map(|slot| due(job, &timetable, slot)),
+            progress,
+        })
+    }
+}
+
+/// Counts fires for jobs with a maximum, and ends the schedule there.
+fn progress(stored: &Stored, plan: &mut catch_up::Plan) -> Option<Progress> {
+    let most = stored.job.max_fires()?.get();
+    let left = most.saturating_sub(stored.progress.fired);
+    plan.run.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+    let fired = stored.progress.fired + plan.run.len() as u64;
+    if fired >= most {
+        plan.next = None;
+    }
+    Some(Progress { fired, ..stored.progress })
+}
+
+pub(crate) fn counts_from_completion(job: &Job) -> bool {
+    matches!(&job.schedule.kind, Kind::Every(every) if *every.origin() == Origin::Completion)
+}
+
+/// The slot that follows a completion, for jobs that count from it.
+pub(crate) fn slot_after_completion(
+    stored: &Stored,
+    timetable: &Timetable,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let progress = Progress { last_completion: Some(now), ..stored.progress };
+    (counts_from_completion(&stored.job) && stored.job.is_active())
+        .then(|| timetable.next_given(now, progress))?
+}
+
+/// A single run may start at once; those of a catch-up start one after the other, at the policy's rate.
+fn available_at(
+    job: &Job,
+    index: usize,
+    count: usize,
+    slot: Timestamp,
+    spread: SignedDuration,
+    now: Timestamp,
+) -> Timestamp {
+    match job.policies.catch_up {
+        CatchUp::All { rate, .. } if count > 1 => {
+            let apart = 1_000.0 / f64::from(rate.max(1));
+            now + SignedDuration::from_millis((apart * index as f64) as i64)
+        }
+        _ => slot.checked_add(spread).unwrap_or(slot),
+    }
+}
+
+fn birth(
+    job: &Job,
+    slot: Timestamp,
+    available_at: Timestamp,
+    room: &mut Option<Room>,
+    now: Timestamp,
+) -> Birth {
+    let has_room = room.as_ref().is_some_and(|room| room.attempts > 0) && available_at <= now;
+    let claimed_by = room.as_mut().filter(|_| has_room).map(|room| {
+        room.attempts -= 1;
+        room.worker
+    });
+    Birth {
+        cause: Cause::Schedule,
+        scheduled_for: slot,
+        part: 0,
+        available_at,
+        queue: Arc::clone(&job.queue),
+        lane: job.lane,
+        priority: job.priority,
+        retention: job.policies.retention,
+        correlation_id: job.correlation_id.clone(),
+        claimed_by,
+    }
+}
+
+fn empty(due: Due, epoch: Epoch) -> Firing {
+    Firing { due, epoch, births: Vec::new(), ledger: Vec::new(), next: None, progress: None }
+}

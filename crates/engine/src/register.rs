@@ -1,0 +1,508 @@
+//! Registers jobs: creates, changes, pauses, resumes, deletes and triggers them.
+//!
+//! Runs when the API, the CLI or an import asks. Promise: when it returns, the job is durable and its due
+//! entry in place; an edit fires nothing by itself and loses no slot that was due, because the store carries
+//! an unfired slot over in the same commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use punctual_domain::id::{JobId, ShardId, TenantId, Version};
+use punctual_domain::job::{Job, JobState, Lane, Pause, Target};
+use punctual_domain::ledger::{Fate, LedgerEntry};
+use punctual_domain::policy::Policies;
+use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::run::{Cause, Run};
+use punctual_schedule::every::Origin;
+use punctual_schedule::{Kind, Progress, Schedule, Timetable};
+use punctual_store::{
+    Birth, Carry, CarryTo, Due, DueKey, DueQuery, DueWhen, Expect, OpenRuns, Put, Refused, Shards, Stored,
+    Subject, Trigger,
+};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::fire::counts_from_completion;
+
+/// What a user asks for: a job without what the server decides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Free text for people.
+    pub name: String,
+    /// Chosen by the client, unique in the tenant.
+    pub key: Option<String>,
+    /// Groups jobs.
+    pub kind: Option<String>,
+    /// For filters and routing.
+    pub labels: BTreeMap<String, String>,
+    /// Who executes.
+    pub queue: Arc<str>,
+    /// How urgent, coarsely.
+    pub lane: Lane,
+    /// How urgent inside tenant and lane.
+    pub priority: i16,
+    /// When.
+    pub schedule: Schedule,
+    /// Where.
+    pub target: Target,
+    /// What is sent.
+    pub payload: Option<Box<str>>,
+    /// How, in every other respect.
+    pub policies: Policies,
+    /// Given to every run that has none of its own.
+    pub correlation_id: Option<Arc<str>>,
+}
+
+/// A job that was registered or changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Registered {
+    /// The job as stored.
+    pub job: Job,
+    /// Its next slot, if it has one.
+    pub next_slot: Option<Timestamp>,
+    /// Nothing was written, because nothing would change.
+    pub is_unchanged: bool,
+}
+
+/// How a change treats runs that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// They keep the version they were fired with.
+    #[default]
+    Keep,
+    /// They take the new version.
+    Update,
+}
+
+/// An overdue entry older than this many slots is found by asking for more of them, not by guessing.
+const CANDIDATES_MAX: usize = 10_000;
+
+/// A change that meets another one is tried again this often.
+const TRIES: usize = 5;
+
+impl Engine {
+    /// Registers new jobs. Each stands for itself.
+    pub async fn register(
+        &self,
+        tenant: TenantId,
+        specs: Vec<(Spec, Option<Subject>)>,
+    ) -> Result<Vec<Result<Registered, Error>>, Error> {
+        let now = self.clock.now();
+        let mut answers: Vec<Option<Result<Registered, Error>>> = Vec::new();
+        let (mut puts, mut places) = (Vec::new(), Vec::new());
+        for (spec, request) in specs {
+            let prepared = self.prepare(tenant, spec, request, now);
+            match prepared {
+                Ok((put, registered)) => {
+                    places.push((answers.len(), registered));
+                    answers.push(None);
+                    puts.push(put);
+                }
+                Err(error) => answers.push(Some(Err(error))),
+            }
+        }
+        let requests: Vec<Option<Subject>> = puts.iter().map(|put| put.request.clone()).collect();
+        let stored = self.store.put_jobs(puts, now).await?;
+        for (((place, registered), answer), request) in places.into_iter().zip(stored).zip(requests) {
+            answers[place] = Some(match answer {
+                Ok(()) => Ok(registered),
+                Err(refused) => Err(self.refused(refused, &registered.job, request, now).await?),
+            });
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    fn prepare(
+        &self,
+        tenant: TenantId,
+        spec: Spec,
+        request: Option<Subject>,
+        now: Timestamp,
+    ) -> Result<(Put, Registered), Error> {
+        let shards = self.store.shard_count();
+        // The same name goes to the same shard, where its uniqueness can be checked.
+        let shard = match spec.key.as_deref().or(request.as_ref().map(|subject| subject.key.as_str())) {
+            Some(name) => ShardId::of(tenant, name, shards),
+            None => ShardId((self.entropy.bits() % u64::from(shards)) as u16),
+        };
+        let id = JobId::new(now, shard, self.entropy.bits());
+        let job = job(id, tenant, Version::FIRST, JobState::Active, spec, now, now);
+        let timetable = self.timetables.of(&job)?;
+        let mut put = Put {
+            expect: Expect::Absent,
+            due: None,
+            due_when: DueWhen::Always,
+            carry: None,
+            birth: None,
+            open_runs: OpenRuns::Keep,
+            ledger: Vec::new(),
+            request,
+            job,
+        };
+        let next_slot = match put.job.schedule.kind {
+            Kind::Now => {
+                put.birth = Some(birth(&put.job, Cause::Schedule, now, 0, None));
+                Some(now)
+            }
+            _ => {
+                let slot = first_slot(&put.job, &timetable, now)?;
+                put.due = Some(due(&put.job, &timetable, slot));
+                Some(slot)
+            }
+        };
+        let registered = Registered { job: put.job.clone(), next_slot, is_unchanged: false };
+        Ok((put, registered))
+    }
+
+    /// Changes a job. Without `expected`, whatever version it has.
+    pub async fn update(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        expected: Option<Version>,
+        spec: Spec,
+        waiting: Waiting,
+    ) -> Result<Registered, Error> {
+        self.change(tenant, id, expected, |old, now| {
+            let state = old.state.clone();
+            let new = job(old.id, tenant, old.version.next(), state, spec.clone(), old.created_at, now);
+            match old.is_same_request(&new) {
+                true => Ok(None),
+                false => Ok(Some(Change {
+                    job: new,
+                    carry_to: CarryTo::Due,
+                    open_runs: match waiting {
+                        Waiting::Keep => OpenRuns::Keep,
+                        Waiting::Update => OpenRuns::Update,
+                    },
+                    skipped_since: None,
+                })),
+            }
+        })
+        .await
+    }
+
+    /// Pauses a job: no slot becomes a run until it is resumed.
+    pub async fn pause(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        expected: Option<Version>,
+        pause: Pause,
+    ) -> Result<Registered, Error> {
+        self.change(tenant, id, expected, |old, now| match &old.state {
+            JobState::Paused(_) => Ok(None),
+            JobState::Active => Ok(Some(Change {
+                job: Job {
+                    state: JobState::Paused(Pause { since: now, ..pause.clone() }),
+                    ..changed(old, now)
+                },
+                carry_to: CarryTo::Ledger(Fate::SkippedPause),
+                open_runs: OpenRuns::Keep,
+                skipped_since: None,
+            })),
+            state => Err(Error::WrongState { state: state.as_str(), action: "paused" }),
+        })
+        .await
+    }
+
+    /// Resumes a paused job. The slots in between are skipped, and accounted for.
+    pub async fn resume(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        expected: Option<Version>,
+    ) -> Result<Registered, Error> {
+        self.change(tenant, id, expected, |old, now| match &old.state {
+            JobState::Active => Ok(None),
+            JobState::Paused(pause) => Ok(Some(Change {
+                job: Job { state: JobState::Active, ..changed(old, now) },
+                carry_to: CarryTo::Due,
+                open_runs: OpenRuns::Keep,
+                skipped_since: Some(pause.since),
+            })),
+            state => Err(Error::WrongState { state: state.as_str(), action: "resumed" }),
+        })
+        .await
+    }
+
+    /// Deletes a job: its waiting runs are cancelled, its running ones end, its history stays.
+    pub async fn delete(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        expected: Option<Version>,
+    ) -> Result<Registered, Error> {
+        self.change(tenant, id, expected, |old, now| {
+            Ok(Some(Change {
+                job: Job { state: JobState::Deleted, ..changed(old, now) },
+                carry_to: CarryTo::Due,
+                open_runs: OpenRuns::CancelPending,
+                skipped_since: None,
+            }))
+        })
+        .await
+    }
+
+    /// Runs a job now, whatever its schedule says.
+    pub async fn trigger(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        correlation_id: Option<Arc<str>>,
+        request: Option<Subject>,
+    ) -> Result<Run, Error> {
+        for _ in 0..TRIES {
+            let now = self.clock.now();
+            let stored = self.find(tenant, id).await?;
+            // Two triggers of the same millisecond are two runs: the part keeps them apart.
+            let part = self.entropy.bits() as u32;
+            let birth = birth(&stored.job, Cause::Trigger, now, part, correlation_id.clone());
+            let version = stored.job.version;
+            let trigger = Trigger { job: id, version, birth, request: request.clone() };
+            match self.store.trigger(vec![trigger], now).await?.into_iter().next() {
+                Some(Ok(run)) => return Ok(run),
+                Some(Err(Refused::WrongVersion { .. })) => {}
+                Some(Err(refused)) => return Err(self.refused(refused, &stored.job, request, now).await?),
+                None => break,
+            }
+        }
+        Err(busy())
+    }
+
+    async fn find(&self, tenant: TenantId, id: JobId) -> Result<Stored, Error> {
+        let found = self.store.jobs(&[id]).await?.into_iter().next().flatten();
+        found.filter(|stored| stored.job.tenant == tenant).ok_or_else(|| Error::JobNotFound(id.to_string()))
+    }
+
+    async fn change(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        expected: Option<Version>,
+        decide: impl Fn(&Job, Timestamp) -> Result<Option<Change>, Error> + Send,
+    ) -> Result<Registered, Error> {
+        for _ in 0..TRIES {
+            let now = self.clock.now();
+            let stored = self.find(tenant, id).await?;
+            let current = stored.job.version;
+            if let Some(expected) = expected.filter(|expected| *expected != current) {
+                return Err(Error::VersionConflict { expected, current });
+            }
+            let Some(change) = decide(&stored.job, now)? else {
+                let timetable = self.timetables.of(&stored.job)?;
+                let next_slot = next_slot(&stored.job, &timetable, stored.progress, now);
+                return Ok(Registered { job: (*stored.job).clone(), next_slot, is_unchanged: true });
+            };
+            let (put, registered) = self.prepare_change(&stored, change, now).await?;
+            match self.store.put_jobs(vec![put], now).await?.into_iter().next() {
+                Some(Ok(())) => return Ok(registered),
+                Some(Err(Refused::WrongVersion { .. })) => {}
+                Some(Err(refused)) => return Err(self.refused(refused, &registered.job, None, now).await?),
+                None => break,
+            }
+        }
+        Err(busy())
+    }
+
+    async fn prepare_change(
+        &self,
+        old: &Stored,
+        change: Change,
+        now: Timestamp,
+    ) -> Result<(Put, Registered), Error> {
+        let timetable = self.timetables.of(&change.job)?;
+        let was_due = old.job.is_active();
+        // Periods from completion carry nothing over: an idle job's next slot is computed anew, and an open
+        // run brings it when it ends.
+        let from_completion = counts_from_completion(&change.job);
+        let candidates = match was_due && !counts_from_completion(&old.job) {
+            true => self.unfired_candidates(&old.job, now).await?,
+            false => Vec::new(),
+        };
+        let progress = match from_completion && old.progress.last_completion.is_none() {
+            // It has never ended a run: the first slot counts from now.
+            true => Progress { last_completion: Some(now), ..old.progress },
+            false => old.progress,
+        };
+        let next_slot = next_slot(&change.job, &timetable, progress, now);
+        let is_new_schedule = old.job.schedule != change.job.schedule;
+        if change.job.is_active() && is_new_schedule && next_slot.is_none() {
+            timetable.must_fire_after(now)?;
+        }
+        let ledger = change.skipped_since.and_then(|since| skipped(&old.job, &timetable, since, now));
+        let put = Put {
+            expect: Expect::Version(old.job.version),
+            due: next_slot.map(|slot| due(&change.job, &timetable, slot)),
+            due_when: if from_completion { DueWhen::Idle } else { DueWhen::Always },
+            carry: (!candidates.is_empty()).then_some(Carry { candidates, to: change.carry_to }),
+            birth: None,
+            open_runs: change.open_runs,
+            ledger: ledger.into_iter().collect(),
+            request: None,
+            job: change.job.clone(),
+        };
+        Ok((put, Registered { job: change.job, next_slot, is_unchanged: false }))
+    }
+
+    /// Where the job's due entry may be if its slot has come but was not fired yet: its slots from the
+    /// oldest entry of the store up to now.
+    async fn unfired_candidates(&self, job: &Job, now: Timestamp) -> Result<Vec<Due>, Error> {
+        let query = DueQuery { shards: Shards::All, after: None, until: now, limit: 1 };
+        let oldest = self.store.due(query).await?.entries.first().map(|entry| entry.key.at);
+        let Some(oldest) = oldest else { return Ok(Vec::new()) };
+        let timetable = self.timetables.of(job)?;
+        let spread = SignedDuration::try_from(timetable.spread_offset()).unwrap_or_default();
+        let mut slots = Vec::new();
+        let mut slot = timetable.previous_before(now + SignedDuration::from_nanos(1));
+        while let Some(at) = slot.filter(|at| *at + spread >= oldest) {
+            slots.push(due(job, &timetable, at));
+            if slots.len() == CANDIDATES_MAX {
+                break;
+            }
+            slot = timetable.previous_before(at);
+        }
+        slots.reverse();
+        Ok(slots)
+    }
+
+    async fn refused(
+        &self,
+        refused: Refused,
+        job: &Job,
+        request: Option<Subject>,
+        now: Timestamp,
+    ) -> Result<Error, Error> {
+        Ok(match refused {
+            Refused::KeyTaken { by } => Error::KeyTaken { key: job.key.clone().unwrap_or_default(), by },
+            Refused::Repeated => {
+                let key = request.map(|subject| subject.key).unwrap_or_default();
+                match self.store.request(job.tenant, &key, now).await? {
+                    Some(subject) => Error::Repeated(Box::new(subject)),
+                    None => busy(),
+                }
+            }
+            Refused::WrongVersion { current } => Error::VersionConflict { expected: job.version, current },
+            Refused::NoJob => Error::JobNotFound(job.id.to_string()),
+            Refused::StaleEpoch | Refused::NotDue | Refused::NoRun | Refused::Lifecycle(_) => busy(),
+        })
+    }
+}
+
+/// A decided change of a job.
+struct Change {
+    job: Job,
+    carry_to: CarryTo,
+    open_runs: OpenRuns,
+    /// Slots since then are skipped and accounted for.
+    skipped_since: Option<Timestamp>,
+}
+
+fn busy() -> Error {
+    Error::Store(punctual_store::Error::Unavailable {
+        reason: "the job is being changed by others; try again".into(),
+    })
+}
+
+fn job(
+    id: JobId,
+    tenant: TenantId,
+    version: Version,
+    state: JobState,
+    spec: Spec,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+) -> Job {
+    Job {
+        id,
+        tenant,
+        version,
+        state,
+        name: spec.name,
+        key: spec.key,
+        kind: spec.kind,
+        labels: spec.labels,
+        queue: spec.queue,
+        lane: spec.lane,
+        priority: spec.priority,
+        schedule: spec.schedule,
+        target: spec.target,
+        payload: spec.payload,
+        policies: spec.policies,
+        correlation_id: spec.correlation_id,
+        created_at,
+        updated_at,
+    }
+}
+
+fn changed(old: &Job, now: Timestamp) -> Job {
+    Job { version: old.version.next(), updated_at: now, ..old.clone() }
+}
+
+/// The first slot of a new job. A single time that has just passed is still taken, within its catch-up window.
+fn first_slot(job: &Job, timetable: &Timetable, now: Timestamp) -> Result<Timestamp, Error> {
+    let from = match &job.schedule.kind {
+        // Periods from completion have their first slot at the registration itself.
+        Kind::Every(every) if *every.origin() == Origin::Completion => now - SignedDuration::from_millis(1),
+        _ => now,
+    };
+    if let Some(slot) = timetable.next_after(from) {
+        return Ok(slot);
+    }
+    let window = match job.policies.catch_up {
+        CatchUp::Latest { window } | CatchUp::All { window, .. } => {
+            SignedDuration::try_from(window).unwrap_or_default()
+        }
+        CatchUp::None => SignedDuration::ZERO,
+    };
+    let is_once = matches!(job.schedule.kind, Kind::At(_));
+    let passed = timetable.previous_before(now).filter(|slot| is_once && now.duration_since(*slot) <= window);
+    match passed {
+        Some(slot) => Ok(slot),
+        None => Ok(timetable.must_fire_after(now)?),
+    }
+}
+
+/// The slot that is due next, strictly after now; none if the job does not fire.
+fn next_slot(job: &Job, timetable: &Timetable, progress: Progress, now: Timestamp) -> Option<Timestamp> {
+    job.is_active().then(|| timetable.next_given(now, progress)).flatten()
+}
+
+/// A job's due entry for a slot: its spread later.
+pub(crate) fn due(job: &Job, timetable: &Timetable, slot: Timestamp) -> Due {
+    let spread = SignedDuration::try_from(timetable.spread_offset()).unwrap_or_default();
+    let at = slot.checked_add(spread).unwrap_or(slot);
+    Due { key: DueKey { at, lane: job.lane, tenant: job.tenant, job: job.id }, version: job.version, slot }
+}
+
+fn birth(job: &Job, cause: Cause, at: Timestamp, part: u32, correlation_id: Option<Arc<str>>) -> Birth {
+    Birth {
+        cause,
+        scheduled_for: at,
+        part,
+        available_at: at,
+        queue: Arc::clone(&job.queue),
+        lane: job.lane,
+        priority: job.priority,
+        retention: job.policies.retention,
+        correlation_id: correlation_id.or_else(|| job.correlation_id.clone()),
+        claimed_by: None,
+    }
+}
+
+/// The account of the slots of a pause.
+fn skipped(job: &Job, timetable: &Timetable, since: Timestamp, now: Timestamp) -> Option<LedgerEntry> {
+    let (from, to) =
+        (timetable.next_after(since)?, timetable.previous_before(now + SignedDuration::from_nanos(1))?);
+    let slots = timetable.count(from, now + SignedDuration::from_nanos(1));
+    (slots > 0).then_some(LedgerEntry {
+        job: job.id,
+        tenant: job.tenant,
+        from,
+        to,
+        slots,
+        fate: Fate::SkippedPause,
+        decided_at: now,
+    })
+}

@@ -1,0 +1,129 @@
+//! A world for engine tests: the reference store, a clock that the test moves, counted randomness.
+#![allow(dead_code, reason = "each test binary uses its share")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_executor::block_on;
+use jiff::{SignedDuration, Timestamp};
+use punctual_domain::id::{TenantId, Version, WorkerId};
+use punctual_domain::job::{Lane, Pause, Target};
+use punctual_domain::policy::Policies;
+use punctual_engine::fire::{Epochs, Fired, Room};
+use punctual_engine::register::{Registered, Spec};
+use punctual_engine::{Clock, Engine, Entropy, Error, ManualClock};
+use punctual_schedule::{Schedule, Tzdb};
+use punctual_store::{Due, DueQuery, Memory, PageRequest, RunFilter, Shards, Store};
+
+pub(crate) const TENANT: TenantId = TenantId::DEFAULT;
+
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+impl Entropy for Counter {
+    fn bits(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) engine: Engine,
+    pub(crate) store: Arc<Memory>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) epochs: Epochs,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let store = Arc::new(Memory::new(16));
+        let clock = Arc::new(ManualClock::new(at("12:00:00")));
+        let engine = Engine::new(
+            store.clone(),
+            clock.clone(),
+            Arc::new(Counter::default()),
+            Arc::new(Tzdb::bundled()),
+        );
+        let node = WorkerId::new(at("00:00:00"), 7);
+        let ttl = Duration::from_secs(1_000_000_000);
+        let acquired = block_on(store.acquire(node, Shards::All, ttl, clock.now())).unwrap();
+        World { engine, store, clock, epochs: Epochs::new(acquired) }
+    }
+
+    /// Moves the clock and fires everything that is due, as the loop does.
+    pub(crate) fn advance(&self, by: SignedDuration) -> Fired {
+        self.clock.advance(by);
+        self.fire(None)
+    }
+
+    /// Fires everything that is due now, again until nothing is.
+    pub(crate) fn fire(&self, room: Option<Room>) -> Fired {
+        let mut all = Fired::default();
+        loop {
+            let query = DueQuery { shards: Shards::All, after: None, until: self.clock.now(), limit: 100 };
+            let entries = block_on(self.store.due(query)).unwrap().entries;
+            if entries.is_empty() {
+                return all;
+            }
+            let fired = block_on(self.engine.fire(entries, &self.epochs, room)).unwrap();
+            all.runs.extend(fired.runs);
+            all.missed += fired.missed;
+            all.stale += fired.stale;
+            all.next = fired.next;
+        }
+    }
+
+    /// A run's job, in the version it was fired with.
+    pub(crate) fn job_of(&self, run: &punctual_domain::Run) -> Arc<punctual_domain::Job> {
+        block_on(self.store.job_versions(&[(run.job, run.version)])).unwrap().remove(0).unwrap().job
+    }
+
+    /// All runs, newest first.
+    pub(crate) fn runs(&self) -> Vec<punctual_domain::Run> {
+        block_on(self.store.runs(&RunFilter::default(), PageRequest::first(1_000))).unwrap().items
+    }
+
+    pub(crate) fn try_register(&self, spec: Spec) -> Result<Registered, Error> {
+        block_on(self.engine.register(TENANT, vec![(spec, None)])).unwrap().remove(0)
+    }
+
+    pub(crate) fn register(&self, schedule: &str) -> Registered {
+        self.try_register(spec(schedule)).unwrap()
+    }
+
+    pub(crate) fn due(&self) -> Vec<Due> {
+        let query = DueQuery { shards: Shards::All, after: None, until: Timestamp::MAX, limit: 100 };
+        block_on(self.store.due(query)).unwrap().entries
+    }
+
+    /// The slots of due entries that count.
+    pub(crate) fn slots(&self, job: &Registered, version: u32) -> Vec<Timestamp> {
+        let counts = |due: &&Due| due.key.job == job.job.id && due.version == Version(version);
+        self.due().iter().filter(counts).map(|due| due.slot).collect()
+    }
+}
+
+pub(crate) fn at(time: &str) -> Timestamp {
+    format!("2026-01-01T{time}Z").parse().unwrap()
+}
+
+pub(crate) fn spec(schedule: &str) -> Spec {
+    Spec {
+        name: "job".into(),
+        key: None,
+        kind: None,
+        labels: Default::default(),
+        queue: "default".into(),
+        lane: Lane::Standard,
+        priority: 0,
+        schedule: Schedule::parse(schedule).unwrap(),
+        target: Target::Discard,
+        payload: None,
+        policies: Policies::default(),
+        correlation_id: None,
+    }
+}
+
+pub(crate) fn pause() -> Pause {
+    Pause { reason: Some("maintenance".into()), by: None, since: at("00:00:00"), until: None }
+}
