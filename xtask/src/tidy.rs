@@ -15,11 +15,32 @@ struct Rule {
 }
 
 /// The direction of dependencies. A new crate adds its row here first.
-const RULES: [Rule; 3] = [
+const RULES: [Rule; 8] = [
     Rule {
         package: "punctual-schedule",
         may_use: &[],
         must_not_use: &["tokio", "serde", "serde_json", "chrono"],
+    },
+    Rule {
+        package: "punctual-domain",
+        may_use: &["punctual-schedule"],
+        must_not_use: &["tokio", "serde", "serde_json", "chrono"],
+    },
+    Rule { package: "punctual-worker", may_use: &[], must_not_use: &["reqwest", "hyper-rustls", "url"] },
+    Rule {
+        package: "punctual-engine",
+        may_use: &["punctual-schedule", "punctual-domain", "punctual-store"],
+        must_not_use: &["tokio-postgres", "rusqlite", "axum", "hyper"],
+    },
+    Rule {
+        package: "punctual-store",
+        may_use: &["punctual-domain", "punctual-schedule"],
+        must_not_use: &["tokio", "rusqlite", "tokio-postgres", "axum", "hyper"],
+    },
+    Rule {
+        package: "punctual-store-embedded",
+        may_use: &["punctual-domain", "punctual-schedule", "punctual-store"],
+        must_not_use: &["tokio-postgres", "axum", "hyper"],
     },
     Rule { package: "punctual", may_use: &["punctual-schedule"], must_not_use: &[] },
     Rule { package: "xtask", may_use: &[], must_not_use: &["tokio"] },

@@ -1,0 +1,3 @@
+//! Where a run is executed: one module per kind of target.
+
+pub mod http;
