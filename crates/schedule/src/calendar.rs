@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::civil::{Wall, date_from_days, days_from_date, days_in_month, split, wall, weekday};
+use crate::civil::{Wall, date_from_days, days_from_date, days_in_month, every_week, split, wall, weekday};
 use crate::error::{Code, Error};
 
 /// Days and hours on which slots are allowed.
@@ -127,9 +127,10 @@ impl Calendar {
         } else {
             0
         };
-        let by_weekday = (1..=length)
-            .filter(|day| weekdays >> weekday(first + *day as i32 - 1) & 1 == 1)
-            .fold(0u32, |mask, day| mask | 1 << day);
+        let starts_on = weekday(first);
+        let by_weekday = (0..7)
+            .filter(|day| weekdays >> day & 1 == 1)
+            .fold(0, |mask, day| mask | every_week(day, starts_on));
         let included = dates_in(&self.included_dates, first, length, month);
         let excluded = dates_in(&self.excluded_dates, first, length, month);
         (by_weekday | included) & !excluded & all
@@ -264,10 +265,8 @@ impl DayFilter {
     fn pending(&self, mut year: i32, mut month: u32, matched: &impl Fn(i32, u32) -> u32, side: Side) -> bool {
         for _ in 0..MOVE_MONTHS_MAX {
             (year, month) = match side {
-                Side::Before if month == 1 => (year - 1, 12),
-                Side::Before => (year, month - 1),
-                Side::After if month == 12 => (year + 1, 1),
-                Side::After => (year, month + 1),
+                Side::Before => month_before(year, month),
+                Side::After => month_after(year, month),
             };
             let (named, open) = (matched(year, month), self.allowed(year, month));
             let stretch = match side {
@@ -312,15 +311,45 @@ impl DayFilter {
 
     /// Where a single wall time goes: itself, another day, or nowhere.
     pub(crate) fn settle_one(&self, at: Wall) -> Option<Wall> {
-        let (start, time) = split(at);
-        let open_at = |day: i32| matches!(self.check(wall(day, time)), Verdict::Allowed { .. });
-        let days = MOVE_MONTHS_MAX as i32 * 31;
-        match self.on_excluded {
-            OnExcluded::Skip => open_at(start).then_some(at),
-            OnExcluded::Next => (start..start + days).find(|d| open_at(*d)).map(|d| wall(d, time)),
-            OnExcluded::Previous => (start - days..=start).rev().find(|d| open_at(*d)).map(|d| wall(d, time)),
+        let (day, time) = split(at);
+        let is_open = |&(open, close): &(u32, u32)| open <= time && time < close;
+        if self.windows.as_ref().is_some_and(|windows| !windows.iter().any(is_open)) {
+            return None; // No day helps a time outside the windows.
         }
+        let (mut year, mut month, date) = date_from_days(day);
+        let mut mask = self.allowed(year, month);
+        if mask >> date & 1 == 1 {
+            return Some(at);
+        }
+        mask &= match self.on_excluded {
+            OnExcluded::Skip => return None,
+            OnExcluded::Next => u32::MAX << date,
+            OnExcluded::Previous => (1 << date) - 1,
+        };
+        for _ in 0..=MOVE_MONTHS_MAX {
+            if mask != 0 {
+                let date = match self.on_excluded {
+                    OnExcluded::Previous => 31 - mask.leading_zeros(),
+                    OnExcluded::Skip | OnExcluded::Next => mask.trailing_zeros(),
+                };
+                return Some(wall(days_from_date(year, month, date), time));
+            }
+            (year, month) = match self.on_excluded {
+                OnExcluded::Previous => month_before(year, month),
+                OnExcluded::Skip | OnExcluded::Next => month_after(year, month),
+            };
+            mask = self.allowed(year, month);
+        }
+        None
     }
+}
+
+fn month_before(year: i32, month: u32) -> (i32, u32) {
+    if month == 1 { (year - 1, 12) } else { (year, month - 1) }
+}
+
+fn month_after(year: i32, month: u32) -> (i32, u32) {
+    if month == 12 { (year + 1, 1) } else { (year, month + 1) }
 }
 
 #[derive(Clone, Copy)]

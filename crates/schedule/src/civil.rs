@@ -52,6 +52,17 @@ pub(crate) const fn days_in_month(year: i32, month: u32) -> u32 {
     }
 }
 
+/// The date of the first `day` in a month whose 1st is the weekday `first`.
+pub(crate) const fn first_of(day: u32, first: u32) -> u32 {
+    1 + (day + 7 - first) % 7
+}
+
+/// Every `day` of a month whose 1st is the weekday `first`: bit `d` is day `d`.
+pub(crate) const fn every_week(day: u32, first: u32) -> u32 {
+    const WEEKLY: u64 = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28;
+    (WEEKLY << first_of(day, first)) as u32
+}
+
 pub(crate) const fn wall(days: i32, second_of_day: u32) -> Wall {
     days as i64 * DAY + second_of_day as i64
 }

@@ -159,11 +159,14 @@ enum Place {
     Beyond,
 }
 
-/// A moved slot is at most a year and a week from where it was.
-const MOVE_MAX_MS: i64 = 373 * DAY * 1000;
+/// One past the last instant of 2199, in milliseconds.
+const LAST: i64 = days_from_date(YEAR_MAX + 1, 1, 1) as i64 * DAY * 1000;
 
-/// After so many excluded slots in a row there is none: 27 years of days.
-const MISSING_MAX: u32 = 10_000;
+/// A moved slot is at most 13 months from where it was.
+const MOVE_MAX_MS: i64 = 400 * DAY * 1000;
+
+/// After so many excluded slots in a row there is none: over eight years of days, the longest wait for a 29 February.
+const MISSING_MAX: u32 = 3_000;
 
 impl Repetition {
     /// `start` must have an instant; the caller has checked.
@@ -214,6 +217,8 @@ impl Repetition {
 
     pub(crate) fn last_before(&self, to: i64) -> Option<i64> {
         let reach = if self.moves(OnExcluded::Previous) { MOVE_MAX_MS } else { 0 };
+        // Nothing lies after 2199; a search that started there would walk down all the way.
+        let to = to.min(LAST);
         let last = self.guess(to.saturating_add(reach), 2).min(self.repeats - 1);
         let mut missing = 0;
         for k in (0..=last).rev() {
@@ -231,6 +236,7 @@ impl Repetition {
 
     /// How many slots lie in `from..to`.
     pub(crate) fn count(&self, from: i64, to: i64) -> u64 {
+        let (from, to) = (from.min(LAST), to.min(LAST));
         if self.filter.is_some() {
             let next = |slot: &i64| self.next_from(slot + 1);
             return std::iter::successors(self.next_from(from), next).take_while(|slot| *slot < to).count()
@@ -278,7 +284,6 @@ impl Repetition {
     }
 
     fn place(&self, k: i64) -> Place {
-        const LAST: i64 = days_from_date(YEAR_MAX + 1, 1, 1) as i64 * DAY * 1000;
         let Some(exact) = self.period.millis.checked_mul(k) else {
             return Place::Beyond;
         };

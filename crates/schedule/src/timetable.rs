@@ -105,7 +105,7 @@ pub(crate) enum Slots {
 }
 
 /// After so many slots excluded in a row by a calendar with its own clock there is none.
-const EXCLUDED_MAX: u32 = 20_000;
+const EXCLUDED_MAX: u32 = 10_000;
 
 /// One past the last instant of 2199, in milliseconds.
 const HORIZON_MS: i64 = days_from_date(YEAR_MAX + 1, 1, 1) as i64 * DAY * 1000;
@@ -254,7 +254,8 @@ impl Timetable {
     }
 
     /// How many slots lie in `from..to`, without visiting each (unless calendars with a clock of
-    /// their own make the slots irregular; then each allowed stretch is visited).
+    /// their own make the slots irregular; then each allowed stretch is visited, a fraction of a
+    /// millisecond for a year).
     pub fn count(&self, from: Timestamp, to: Timestamp) -> u64 {
         let (mut low, mut high) = (ceil_millis(from), ceil_millis(to));
         if let Some(start) = self.schedule.bounds.start {
@@ -357,28 +358,31 @@ impl Timetable {
     }
 
     fn bare_last_before(&self, to: i64) -> Option<i64> {
+        if let Slots::Cron { pattern, policy } = &self.slots {
+            let second = self.resolver(pattern, *policy).last_before(ceil_second(to))?;
+            return Some(second * 1000);
+        }
+        let to = to.min(HORIZON_MS);
         match &self.slots {
             Slots::Once(at) => at.filter(|at| *at < to),
-            Slots::Beat(beat) => beat.last_before(to.min(HORIZON_MS)),
+            Slots::Beat(beat) => beat.last_before(to),
             Slots::Completion { first, .. } => Some(*first).filter(|first| *first < to),
             Slots::Repetition(repetition) => repetition.last_before(to),
-            Slots::Cron { pattern, policy } => {
-                let second = self.resolver(pattern, *policy).last_before(ceil_second(to))?;
-                Some(second * 1000)
-            }
+            Slots::Cron { .. } => None,
         }
     }
 
     fn bare_count(&self, from: i64, to: i64) -> u64 {
+        if let Slots::Cron { pattern, policy } = &self.slots {
+            return self.resolver(pattern, *policy).count(ceil_second(from), ceil_second(to));
+        }
+        let to = to.min(HORIZON_MS);
         match &self.slots {
             Slots::Once(Some(at)) => u64::from((from..to).contains(at)),
-            Slots::Once(None) => 0,
-            Slots::Beat(beat) => beat.count(from, to.min(HORIZON_MS)),
+            Slots::Beat(beat) => beat.count(from, to),
             Slots::Completion { first, .. } => u64::from((from..to).contains(first)),
             Slots::Repetition(repetition) => repetition.count(from, to),
-            Slots::Cron { pattern, policy } => {
-                self.resolver(pattern, *policy).count(ceil_second(from), ceil_second(to))
-            }
+            Slots::Once(None) | Slots::Cron { .. } => 0,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::{Expression, Years};
 use crate::calendar::{DayFilter, OnExcluded};
-use crate::civil::{YEAR_MAX, YEAR_MIN, days_from_date, days_in_month, weekday};
+use crate::civil::{YEAR_MAX, YEAR_MIN, days_from_date, days_in_month, every_week, first_of, weekday};
 use crate::seed::Seed;
 
 /// The day, month, weekday and year fields with `H` resolved, and the calendars that apply.
@@ -257,16 +257,6 @@ impl DayRule {
         }
         mask
     }
-}
-
-/// The date of the first `day` in a month whose 1st is the weekday `first`.
-fn first_of(day: u32, first: u32) -> u32 {
-    1 + (day + 7 - first) % 7
-}
-
-fn every_week(day: u32, first: u32) -> u32 {
-    const WEEKLY: u64 = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28;
-    (WEEKLY << first_of(day, first)) as u32
 }
 
 /// The weekday nearest to a day, without leaving the month.
