@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::civil::{Wall, date_from_days, days_from_date, days_in_month, every_week, split, wall, weekday};
+use crate::civil::{
+    Wall, YEAR_MAX, YEAR_MIN, date_from_days, days_from_date, days_in_month, every_week, split, wall, weekday,
+};
 use crate::error::{Code, Error};
 
 /// Days and hours on which slots are allowed.
@@ -215,7 +217,8 @@ fn intersection(a: &[(u32, u32)], b: &[(u32, u32)]) -> Vec<(u32, u32)> {
 /// The calendars of one schedule on one clock, as day masks and windows.
 #[derive(Clone, Debug)]
 pub(crate) struct DayFilter {
-    calendars: Vec<Arc<Calendar>>,
+    /// The days that every calendar allows, by month from January 1970: asked for often, so made once.
+    months: Arc<[u32]>,
     windows: Option<Vec<(u32, u32)>>,
     pub(crate) on_excluded: OnExcluded,
 }
@@ -226,7 +229,11 @@ const MOVE_MONTHS_MAX: u32 = 12;
 impl DayFilter {
     pub(crate) fn new(calendars: Vec<Arc<Calendar>>, on_excluded: OnExcluded) -> Self {
         let windows = calendars.iter().filter_map(|c| c.open_windows()).reduce(|a, b| intersection(&a, &b));
-        DayFilter { calendars, windows, on_excluded }
+        let months = (YEAR_MIN..=YEAR_MAX)
+            .flat_map(|year| (1..=12).map(move |month| (year, month)))
+            .map(|(year, month)| calendars.iter().fold(u32::MAX, |mask, c| mask & c.month(year, month)))
+            .collect();
+        DayFilter { months, windows, on_excluded }
     }
 
     /// The allowed parts of a day; empty for the whole day.
@@ -239,9 +246,10 @@ impl DayFilter {
         self.windows.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// The days of a month that every calendar allows.
+    /// The days of a month that every calendar allows; none outside our years.
     pub(crate) fn allowed(&self, year: i32, month: u32) -> u32 {
-        self.calendars.iter().fold(u32::MAX, |mask, c| mask & c.month(year, month))
+        let index = (year - YEAR_MIN) * 12 + month as i32 - 1;
+        usize::try_from(index).ok().and_then(|index| self.months.get(index)).copied().unwrap_or(0)
     }
 
     /// The days of a month on which slots happen, given the days `matched` names.

@@ -77,7 +77,9 @@ impl Timetable {
             };
             warnings.push(format!("falls in a DST gap on {} (dst_gap = {what})", date(touched.wall)));
         }
-        if self.next_after(from).is_none() {
+        // A period from completion waits for one; that is not never.
+        let waits = matches!(self.slots, Slots::Completion { .. });
+        if !waits && self.next_after(from).is_none() {
             let after = from.to_string();
             warnings.push(format!("never fires: no slot after {after}, searched to the end of 2199"));
         }

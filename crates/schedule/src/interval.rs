@@ -238,27 +238,57 @@ impl Repetition {
     pub(crate) fn count(&self, from: i64, to: i64) -> u64 {
         let (from, to) = (from.min(LAST), to.min(LAST));
         if self.filter.is_some() {
-            let next = |slot: &i64| self.next_from(slot + 1);
-            return std::iter::successors(self.next_from(from), next).take_while(|slot| *slot < to).count()
-                as u64;
+            return self.count_filtered(from, to);
         }
         if from >= to {
             return 0;
         }
         let (low, high) = (self.first_at(from), self.first_at(to));
-        // Only a jump of the clock makes a slot go missing, and at most a few near it.
-        let mut missing = 0;
-        if !self.period.is_exact() {
-            let mut checked = low - 1;
-            for index in self.zone.index_at(from / 1000 - 2 * DAY)..=self.zone.index_at(to / 1000 + 2 * DAY) {
-                let near = self.guess(self.zone.stretch(index).start.saturating_mul(1000), -3);
-                for k in near.max(checked + 1).max(low)..(near + 7).min(high) {
-                    missing += u64::from(matches!(self.place(k), Place::Missing(_)));
-                    checked = k;
-                }
+        let missing = if self.period.is_exact() { 0 } else { self.count_missing(low, high) };
+        (high - low) as u64 - missing
+    }
+
+    /// How many slots of `low..high` do not exist. Only a jump of the clock makes one go missing, so only
+    /// those whose wall time is near a jump are looked at.
+    fn count_missing(&self, low: i64, high: i64) -> u64 {
+        let (Some(first), Some(last)) = (self.wall_of(low), self.wall_of((high - 1).max(low))) else {
+            return 0;
+        };
+        let (mut missing, mut checked) = (0, low - 1);
+        for index in self.zone.index_at(first - 2 * DAY)..=self.zone.index_at(last + 2 * DAY) {
+            let jump = self.zone.stretch(index);
+            let near = self.guess_wall(jump.start + jump.offset);
+            for k in (near - 4).max(checked + 1).max(low)..(near + 5).min(high) {
+                missing += u64::from(matches!(self.place(k), Place::Missing(_)));
+                checked = k;
             }
         }
-        (high - low) as u64 - missing
+        missing
+    }
+
+    /// Visits each slot, since calendars make them irregular.
+    fn count_filtered(&self, from: i64, to: i64) -> u64 {
+        let reach = if self.moves(OnExcluded::Next) { MOVE_MAX_MS } else { 0 };
+        let ahead = if self.moves(OnExcluded::Previous) { MOVE_MAX_MS } else { 0 };
+        let (mut total, mut last) = (0, i64::MIN);
+        let range = self.guess(from.saturating_sub(reach), -2)
+            ..self.guess(to.saturating_add(ahead), 3).min(self.repeats);
+        for k in range {
+            if let Place::Slot(slot) = self.place(k)
+                && (from..to).contains(&slot)
+                && slot != last
+            {
+                total += 1;
+                last = slot;
+            }
+        }
+        total
+    }
+
+    /// About which k has a wall time, before exact time is added; never more than two off.
+    fn guess_wall(&self, wall: Wall) -> i64 {
+        let step = Period { millis: 0, ..self.period }.about_millis() / 1000;
+        (wall - self.wall).div_euclid(step)
     }
 
     /// The first k at or after an instant, missing or not.

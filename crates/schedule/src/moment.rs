@@ -14,7 +14,7 @@ use jiff::tz::Offset;
 use crate::civil::{Wall, YEAR_MAX, YEAR_MIN, wall_of};
 use crate::dst::{self, Policy};
 use crate::error::{Code, Error};
-use crate::tzdb::Tzdb;
+use crate::tzdb::{Tzdb, ZONE_NAME_MAX};
 use crate::zone::Zone;
 
 /// `2026-12-24T18:00:00Z`, `2026-03-08T02:30[America/New_York]`, `2026-03-08T02:30`.
@@ -88,6 +88,11 @@ impl Moment {
                 _ => return Err(wrong(format!("`{text}` has a zone of an unknown kind"))),
             }),
         };
+        if zone.as_ref().is_some_and(|name| name.len() > ZONE_NAME_MAX) {
+            return Err(Error::new(Code::Timezone, "the time zone's name is too long")
+                .at(0..text.len())
+                .hint("use an IANA name such as `Europe/Paris`"));
+        }
         Ok(Moment { civil, offset, zone })
     }
 

@@ -123,7 +123,7 @@ impl Timetable {
         let registered = binding.registered_at.as_millisecond();
         let mut filters = calendars.foreign;
         let slots = match &schedule.kind {
-            Kind::Now => Slots::Once(Some(registered)),
+            Kind::Now => Slots::Once(settle(Some(registered), &zone, schedule.dst, calendars.own.as_ref())),
             Kind::At(moment) => {
                 let placed = moment.place(tzdb, &zone, schedule.dst)?;
                 let settled = settle(placed.millis, &zone, schedule.dst, calendars.own.as_ref());
@@ -172,7 +172,8 @@ impl Timetable {
                     Step::Until(end) => until(start, end.place(tzdb, &placed.zone, schedule.dst)?.millis)?,
                 };
                 let repetition = Repetition::new(&placed, start, period, interval.repeats, schedule.dst);
-                let own = match period.is_exact() {
+                // With hours in it, a slot is not where its days alone would put it: judge the instant.
+                let own = match period.millis != 0 {
                     true => {
                         filters.extend(calendars.own.map(|filter| (filter, Arc::clone(&zone))));
                         None
@@ -189,7 +190,7 @@ impl Timetable {
                 },
             },
         };
-        check_moves(schedule, &zone, &slots, &filters)?;
+        check_moves(schedule, &zone, &filters)?;
         Ok(Timetable { schedule: schedule.clone(), zone, slots, filters, seed: binding.seed })
     }
 
@@ -482,12 +483,7 @@ impl Named {
 }
 
 /// Moving a slot by days needs wall-clock slots and calendars on the same clock.
-fn check_moves(
-    schedule: &Schedule,
-    zone: &Zone,
-    slots: &Slots,
-    filters: &[(DayFilter, Arc<Zone>)],
-) -> Result<(), Error> {
+fn check_moves(schedule: &Schedule, zone: &Zone, filters: &[(DayFilter, Arc<Zone>)]) -> Result<(), Error> {
     let business = matches!(&schedule.kind, Kind::Cron(expression) if expression.has_business_days());
     if business && let Some((_, calendar)) = filters.first() {
         return Err(Error::new(
@@ -502,7 +498,6 @@ fn check_moves(
     if schedule.on_excluded == OnExcluded::Skip || schedule.calendars.is_empty() {
         return Ok(());
     }
-    let mixed = matches!(slots, Slots::Repetition(r) if !r.period.is_exact() && r.period.millis != 0);
     match filters.first() {
         Some((_, calendar)) if !calendar.is_same_clock(zone) => Err(Error::new(
             Code::Conflict,
@@ -510,7 +505,6 @@ fn check_moves(
         )
         .hint("give both the same timezone, or skip excluded slots")),
         Some(_) => Err(exact_moves()),
-        None if mixed => Err(exact_moves()),
         None => Ok(()),
     }
 }

@@ -1,8 +1,9 @@
 //! Where time zones come from, and which version they are.
 //!
 //! The system's database first, because it is updated without us; the one in the binary as a
-//! fallback, also for single zones the system leaves out. A database is a snapshot: to follow an
-//! update, open a new one and recompute the zones that [`Tzdb::changes_to`] names.
+//! fallback, also for single zones the system leaves out. A zone is read once, when it is first asked for,
+//! and stays as it was read; [`Tzdb::load_all`] reads the rest before the files may change. To follow an
+//! update, open a new database and recompute the zones that [`Tzdb::changes_to`] names.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -131,8 +132,7 @@ impl Tzdb {
     }
 
     fn load(&self, name: &str) -> Result<Zone, Error> {
-        const NAME_MAX: usize = 64; // The longest IANA name has 32.
-        if name.len() > NAME_MAX {
+        if name.len() > ZONE_NAME_MAX {
             return Err(Error::new(Code::Timezone, "the time zone's name is too long").hint(ZONE_HINT));
         }
         if let Some(offset) = parse_offset(name) {
@@ -167,7 +167,9 @@ impl Tzdb {
             s.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
         };
         let wanted = plain(name);
-        if wanted.len() < 3 {
+        // A short word in capitals is an abbreviation, and like none of the cities it resembles.
+        let is_short = name.len() <= 5 && name.chars().all(|c| c.is_ascii_uppercase());
+        if wanted.len() < 3 || is_short {
             return None;
         }
         let names = self.names();
@@ -178,6 +180,14 @@ impl Tzdb {
             .or_else(|| names.iter().find(|n| n.contains('/') && one_edit_apart(&plain(n), &wanted)))
             .or_else(|| names.iter().find(|n| n.contains('/') && one_edit_apart(&city(n), &wanted)))
             .cloned()
+    }
+
+    /// Reads every zone now, so that a later change of the files cannot mix two versions.
+    pub fn load_all(&self) {
+        for name in self.names() {
+            // A zone that cannot be read is refused when somebody asks for it.
+            let _ = self.zone(&name);
+        }
     }
 
     /// The zones in which `newer` differs from this database at or after `from`.
@@ -205,6 +215,9 @@ impl fmt::Debug for Tzdb {
         f.debug_struct("Tzdb").field("source", &self.source).field("version", &self.version).finish()
     }
 }
+
+/// The longest IANA name has 32 characters.
+pub(crate) const ZONE_NAME_MAX: usize = 64;
 
 /// There are about 600 names; the rest is room for offsets and odd spellings.
 const ZONES_MAX: usize = 2_000;
@@ -296,8 +309,9 @@ fn refusal(name: &str) -> Option<Error> {
                 .hint(format!("write {instead}")),
         );
     }
-    let outside = ["posix/", "right/"].iter().any(|p| name.starts_with(p))
-        || ["Factory", "localtime", "posixrules", ""].contains(&name);
+    let lower = name.to_ascii_lowercase();
+    let outside = ["posix/", "right/"].iter().any(|prefix| lower.starts_with(prefix))
+        || ["factory", "localtime", "posixrules", "etc/unknown", ""].contains(&lower.as_str());
     outside.then(|| Error::new(Code::Timezone, format!("`{name}` is not a time zone")).hint(ZONE_HINT))
 }
 

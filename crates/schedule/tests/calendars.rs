@@ -239,6 +239,15 @@ fn intervals_of_days_and_single_times_move_too() {
 }
 
 #[test]
+fn a_period_with_hours_is_judged_by_its_slots() {
+    // Each slot is a day and an hour later on the clock: the weekend takes out what falls on it.
+    plan("R/2026-01-01T20:00/P1DT1H", "UTC").with("work", Calendar::weekdays()).expect(
+        "2025-12-31T00:00:00Z",
+        &["2026-01-01T20:00:00Z", "2026-01-02T21:00:00Z", "2026-01-06T00:00:00Z", "2026-01-07T01:00:00Z"],
+    );
+}
+
+#[test]
 fn a_calendar_must_exist_and_make_sense() {
     let mut lost = plan("0 9 * * *", "UTC");
     lost.schedule.calendars.push("holidays".into());

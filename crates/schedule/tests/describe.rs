@@ -63,6 +63,7 @@ fn warnings_name_every_doubt_and_nothing_else() {
         ("30 2 * * *", "America/Phoenix"),
         ("0 0 29 2 *", "UTC"),
         ("@every 1s", "UTC"),
+        ("@every 5m from completion", "UTC"),
     ] {
         assert_eq!(warnings(text, zone), "", "{text} {zone}");
     }

@@ -68,6 +68,10 @@ fn zones_are_named_in_full_or_refused_with_the_way_out() {
         ("+25:00", "18 hours"),
         ("+5", "+05:30"),
         ("right/UTC", "IANA name"),
+        ("Localtime", "IANA name"),
+        ("FACTORY", "IANA name"),
+        ("etc/unknown", "IANA name"),
+        ("SAST", "IANA name"),
         ("Europe/Paris\0", "Europe/Paris"),
         (&"x".repeat(1 << 20), "IANA name"),
     ];

@@ -50,6 +50,27 @@ fn only_zones_that_differ_from_now_on_are_named() {
 }
 
 #[test]
+fn a_database_that_was_read_stays_as_it_was_when_its_files_change() {
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tzdata");
+    let directory = std::env::temp_dir().join(format!("punctual-tzdata-{}", std::process::id()));
+    let install = |version: &str| {
+        for file in ["tzdata.zi", "America/Havana", "Europe/Paris"] {
+            let to = directory.join(file);
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::copy(base.join(version).join(file), to).unwrap();
+        }
+        Tzdb::open(Some(&directory)).unwrap()
+    };
+    let old = install("2025b");
+    old.load_all();
+    let new = install("2026f");
+    let changes = old.changes_to(&new, at("2026-10-28T00:00:00Z"));
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert_eq!(changes[0].zone, "America/Havana");
+}
+
+#[test]
 fn a_directory_is_taken_at_its_word_and_must_hold_zones() {
     let old = version("2025b");
     assert!(matches!(old.source(), Source::Directory(_)));
