@@ -16,6 +16,7 @@ use crate::dst::{self, Policy, Resolver};
 use crate::error::{Code, Error};
 use crate::every::{Beat, Origin};
 use crate::interval::{Repetition, Step, end_before_start};
+use crate::moment::Moment;
 use crate::period::Period;
 use crate::schedule::{Kind, Schedule};
 use crate::seed::Seed;
@@ -145,13 +146,20 @@ impl Timetable {
                 let period = every.period().millis;
                 match every.origin() {
                     Origin::Completion => Slots::Completion {
-                        first: schedule.bounds.start.map_or(registered, Timestamp::as_millisecond),
+                        first: schedule.bounds.start.map_or(registered, ceil_millis),
                         period,
                     },
                     Origin::Clock { anchor, phase_ms } => {
                         let anchor = match anchor {
-                            Some(moment) => moment.place(tzdb, &zone, schedule.dst)?.millis,
-                            None => schedule.bounds.start.map(Timestamp::as_millisecond),
+                            Some(moment) => {
+                                let placed = moment.place(tzdb, &zone, schedule.dst)?;
+                                Some(
+                                    placed
+                                        .millis
+                                        .ok_or_else(|| no_such_time("anchor", moment, &placed.zone))?,
+                                )
+                            }
+                            None => schedule.bounds.start.map(ceil_millis),
                         };
                         let from = anchor.unwrap_or(0) + *phase_ms as i64;
                         Slots::Beat(Beat { anchor: from, period, first: from })
@@ -161,11 +169,7 @@ impl Timetable {
             Kind::Interval(interval) => {
                 let placed = interval.start.place(tzdb, &zone, schedule.dst)?;
                 let Some(start) = placed.millis else {
-                    return Err(Error::new(
-                        Code::NeverFires,
-                        format!("the start {} does not exist in {}", interval.start, placed.zone.name()),
-                    )
-                    .hint("choose a time outside the DST gap, or another `dst_gap`"));
+                    return Err(no_such_time("start", &interval.start, &placed.zone));
                 };
                 let period = match &interval.step {
                     Step::Period(period) => *period,
@@ -434,6 +438,11 @@ fn own_zone(kind: &Kind) -> Option<&str> {
         Kind::Interval(interval) => interval.start.zone_name(),
         Kind::Now | Kind::After(_) | Kind::Every(_) | Kind::Cron(_) => None,
     }
+}
+
+fn no_such_time(what: &str, moment: &Moment, zone: &Zone) -> Error {
+    Error::new(Code::NeverFires, format!("the {what} {moment} does not exist in {}", zone.name()))
+        .hint("choose a time outside the DST gap, or another `dst_gap`")
 }
 
 /// The length of an interval given by its end.

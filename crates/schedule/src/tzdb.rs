@@ -268,7 +268,8 @@ fn parse_offset(text: &str) -> Option<Result<i64, Error>> {
         |s: &str| (s.len() == 2 && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse::<i64>().ok())?;
     let seconds = parts.and_then(|(hours, minutes)| {
         let (hours, minutes) = (number(hours)?, number(minutes)?);
-        (hours <= 18 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
+        let seconds = hours * 3600 + minutes * 60;
+        (minutes < 60 && seconds <= 18 * 3600).then_some(sign * seconds)
     });
     Some(seconds.ok_or_else(|| {
         Error::new(Code::Timezone, format!("`{text}` is not an offset"))

@@ -287,6 +287,25 @@ fn start_and_end_are_part_of_the_schedule() {
 }
 
 #[test]
+fn a_start_finer_than_a_millisecond_keeps_its_first_slot() {
+    let start = "2026-01-01T00:00:00.000000001Z".parse().unwrap();
+    for text in ["@every 1h", "@every 1h from completion"] {
+        let mut every = plan(text, "UTC");
+        every.schedule.bounds.start = Some(start);
+        every.expect("2025-01-01T00:00:00Z", &["2026-01-01T00:00:00.001Z"]);
+    }
+}
+
+#[test]
+fn an_anchor_that_does_not_exist_is_refused() {
+    let mut every = plan("@every 1h anchor 2026-03-08T02:30", "America/New_York");
+    every.schedule.dst.gap = punctual_schedule::dst::Gap::Skip;
+    let error = every.bind().unwrap_err();
+    assert_eq!(error.code(), Code::NeverFires);
+    assert!(error.to_string().contains("anchor"), "{error}");
+}
+
+#[test]
 fn a_maximum_number_of_fires_stops_the_schedule() {
     let mut limited = plan("0 9 * * *", "UTC");
     limited.schedule.bounds.max_fires = NonZeroU64::new(2);

@@ -66,6 +66,7 @@ fn zones_are_named_in_full_or_refused_with_the_way_out() {
         ("Europe/Pars", "Europe/Paris"),
         ("", "IANA name"),
         ("+25:00", "18 hours"),
+        ("+18:59", "18 hours"),
         ("+5", "+05:30"),
         ("right/UTC", "IANA name"),
         ("Localtime", "IANA name"),
@@ -142,6 +143,7 @@ fn dialects_never_guess() {
     assert!(quartz("0 0 9 ? * 8").contains("between 1 and 7"));
     assert!(quartz("0 0 9 ? * +MON").contains("our own sign"));
     assert!(quartz("0 H 9 ? * MON").contains("not a minute"));
+    assert!(quartz("0 0 12 * * ? 2030-2026").contains("runs backwards"));
     assert!(quartz("@daily").contains("leave the dialect out"));
     assert!(aws("0 9 * * MON").contains("year"));
     assert!(aws("rate(5 fortnights)").contains("rate(5 minutes)"));

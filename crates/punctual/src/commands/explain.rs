@@ -10,6 +10,7 @@ use comfy_table::{Table, presets};
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 use punctual_schedule::cron::Dialect;
+use punctual_schedule::every::Origin;
 use punctual_schedule::{Binding, Error, Kind, Schedule, Seed, Source, Timetable, Tzdb, dst};
 use serde::Serialize;
 
@@ -121,9 +122,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ..Binding::default()
     };
     let timetable = schedule.timetable(&tzdb, &binding).map_err(|error| refused(&error, arguments))?;
-    // A job that runs when it is registered has its slot at that very instant.
+    // A job that runs when it is registered has its first slot at that very instant.
     let after = match schedule.kind {
-        Kind::Now => from - jiff::SignedDuration::from_millis(1),
+        Kind::Now => from.checked_sub(jiff::SignedDuration::from_millis(1)).unwrap_or(Timestamp::MIN),
+        Kind::Every(ref every) if *every.origin() == Origin::Completion => {
+            from.checked_sub(jiff::SignedDuration::from_millis(1)).unwrap_or(Timestamp::MIN)
+        }
         _ => from,
     };
     let slots: Vec<Timestamp> = timetable.upcoming(after).take(arguments.count as usize).collect();

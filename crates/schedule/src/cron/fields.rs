@@ -195,7 +195,7 @@ impl Reader {
                 to = 7; // `FRI-SUN`: a week may end with its Sunday.
             }
             if from > to {
-                if self.dialect.sunday_is_one() {
+                if self.dialect.sunday_is_one() && spec.name != YEAR.name {
                     // Quartz and AWS define a reversed range as one that wraps around.
                     let wrapped = spec.max - spec.min + 1;
                     for value in (from..=to + wrapped).step_by(step.unwrap_or(1).into()) {
@@ -311,6 +311,12 @@ fn items<'a>(field: Token<'a>, spec: &Spec) -> Result<Vec<Token<'a>>, Error> {
                 .field(spec.name)
                 .at(token.span())
                 .hint("write `*`; if this comes from Quartz or AWS, import it with that dialect"));
+        }
+        if part == "?" && field.text != "?" {
+            return Err(Error::new(Code::Syntax, "`?` stands alone")
+                .field(spec.name)
+                .at(token.span())
+                .hint("leave it out of the list, or write only `?`"));
         }
         start += part.len() + 1;
         items.push(token);
