@@ -297,7 +297,10 @@ impl DayFilter {
         let (day, time) = split(at);
         let (year, month, date) = date_from_days(day);
         if self.allowed(year, month) >> date & 1 == 0 {
-            return Verdict::Excluded { until: wall(day + 1, 0), since: wall(day, 0) };
+            // The whole closed stretch at once, so that years without an open day cost nothing.
+            let after = self.open_day_from(day).unwrap_or(days_from_date(YEAR_MAX + 1, 1, 2));
+            let before = self.open_day_until(day).map_or(days_from_date(YEAR_MIN, 1, 1) - 1, |open| open + 1);
+            return Verdict::Excluded { until: wall(after, 0), since: wall(before, 0) };
         }
         let Some(windows) = &self.windows else {
             return Verdict::Allowed { until: wall(day + 1, 0) };
@@ -315,6 +318,34 @@ impl DayFilter {
             }
         }
         Verdict::Excluded { until: wall(day, 0) + i64::from(until), since: wall(day, 0) + i64::from(since) }
+    }
+
+    /// The first open day from a day on.
+    fn open_day_from(&self, day: i32) -> Option<i32> {
+        let (mut year, mut month, date) = date_from_days(day.max(days_from_date(YEAR_MIN, 1, 1)));
+        let mut mask = self.allowed(year, month) & (u32::MAX << date);
+        while mask == 0 {
+            (year, month) = month_after(year, month);
+            if year > YEAR_MAX {
+                return None;
+            }
+            mask = self.allowed(year, month);
+        }
+        Some(days_from_date(year, month, mask.trailing_zeros()))
+    }
+
+    /// The last open day up to a day.
+    fn open_day_until(&self, day: i32) -> Option<i32> {
+        let (mut year, mut month, date) = date_from_days(day.min(days_from_date(YEAR_MAX, 12, 31)));
+        let mut mask = self.allowed(year, month) & (u32::MAX >> (31 - date));
+        while mask == 0 {
+            (year, month) = month_before(year, month);
+            if year < YEAR_MIN {
+                return None;
+            }
+            mask = self.allowed(year, month);
+        }
+        Some(days_from_date(year, month, 31 - mask.leading_zeros()))
     }
 
     /// Where a single wall time goes: itself, another day, or nowhere.

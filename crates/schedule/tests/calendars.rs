@@ -210,6 +210,20 @@ fn a_calendar_with_its_own_clock_judges_instants() {
 }
 
 #[test]
+fn a_day_in_the_next_century_is_found_from_anywhere() {
+    let once = Calendar::new().include_date("2190-03-04").unwrap().in_zone("Asia/Tokyo");
+    for text in ["@every 1h", "0 * * * *"] {
+        let timetable = plan(text, "UTC").with("once", once.clone()).bind().unwrap();
+        let first = Some(at("2190-03-03T15:00:00Z"));
+        for from in ["1970-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2150-06-01T00:00:00Z"] {
+            assert_eq!(timetable.next_after(at(from)), first, "{text} from {from}");
+        }
+        assert_eq!(timetable.previous_before(at("2199-12-30T00:00:00Z")), Some(at("2190-03-04T14:00:00Z")));
+        assert_eq!(timetable.count(at("1970-01-01T00:00:00Z"), at("2199-12-30T00:00:00Z")), 24);
+    }
+}
+
+#[test]
 fn several_calendars_must_all_allow_a_slot() {
     let hours = Calendar::new().include_window("09:00-12:00").unwrap();
     let odd = Calendar::new().exclude_date("2026-01-05").unwrap();
