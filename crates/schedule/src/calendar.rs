@@ -320,8 +320,14 @@ impl DayFilter {
         Verdict::Excluded { until: wall(day, 0) + i64::from(until), since: wall(day, 0) + i64::from(since) }
     }
 
+    /// Whether a time of day lies in the windows.
+    pub(crate) fn is_open_at(&self, time: u32) -> bool {
+        let is_inside = |&(open, close): &(u32, u32)| open <= time && time < close;
+        self.windows.as_ref().is_none_or(|windows| windows.iter().any(is_inside))
+    }
+
     /// The first open day from a day on.
-    fn open_day_from(&self, day: i32) -> Option<i32> {
+    pub(crate) fn open_day_from(&self, day: i32) -> Option<i32> {
         let (mut year, mut month, date) = date_from_days(day.max(days_from_date(YEAR_MIN, 1, 1)));
         let mut mask = self.allowed(year, month) & (u32::MAX << date);
         while mask == 0 {
@@ -335,7 +341,7 @@ impl DayFilter {
     }
 
     /// The last open day up to a day.
-    fn open_day_until(&self, day: i32) -> Option<i32> {
+    pub(crate) fn open_day_until(&self, day: i32) -> Option<i32> {
         let (mut year, mut month, date) = date_from_days(day.min(days_from_date(YEAR_MAX, 12, 31)));
         let mut mask = self.allowed(year, month) & (u32::MAX >> (31 - date));
         while mask == 0 {
@@ -351,8 +357,7 @@ impl DayFilter {
     /// Where a single wall time goes: itself, another day, or nowhere.
     pub(crate) fn settle_one(&self, at: Wall) -> Option<Wall> {
         let (day, time) = split(at);
-        let is_open = |&(open, close): &(u32, u32)| open <= time && time < close;
-        if self.windows.as_ref().is_some_and(|windows| !windows.iter().any(is_open)) {
+        if !self.is_open_at(time) {
             return None; // No day helps a time outside the windows.
         }
         let (mut year, mut month, date) = date_from_days(day);

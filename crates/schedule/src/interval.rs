@@ -163,10 +163,8 @@ enum Place {
 const LAST: i64 = days_from_date(YEAR_MAX + 1, 1, 1) as i64 * DAY * 1000;
 
 /// A moved slot is at most 13 months from where it was.
-const MOVE_MAX_MS: i64 = 400 * DAY * 1000;
-
-/// After so many excluded slots in a row there is none: over eight years of days, the longest wait for a 29 February.
-const MISSING_MAX: u32 = 3_000;
+const MOVE_DAYS_MAX: i32 = 400;
+const MOVE_MAX_MS: i64 = MOVE_DAYS_MAX as i64 * DAY * 1000;
 
 impl Repetition {
     /// `start` must have an instant; the caller has checked.
@@ -190,6 +188,10 @@ impl Repetition {
     }
 
     pub(crate) fn with_filter(mut self, filter: Option<DayFilter>) -> Self {
+        // A time of day outside the windows is outside them on every day.
+        if filter.as_ref().is_some_and(|filter| !filter.is_open_at(split(self.wall).1)) {
+            self.repeats = 0;
+        }
         self.filter = filter;
         self
     }
@@ -200,16 +202,13 @@ impl Repetition {
 
     pub(crate) fn next_from(&self, from: i64) -> Option<i64> {
         let reach = if self.moves(OnExcluded::Next) { MOVE_MAX_MS } else { 0 };
-        let mut missing = 0;
-        for k in self.guess(from.saturating_sub(reach), -2)..self.repeats {
+        let mut k = self.guess(from.saturating_sub(reach), -2);
+        while k < self.repeats {
             match self.place(k) {
                 Place::Slot(slot) if slot >= from => return Some(slot),
-                Place::Slot(_) => {}
-                Place::Missing(_) => missing += 1,
+                Place::Slot(_) => k += 1,
+                Place::Missing(_) => k = self.after_closed(k)?,
                 Place::Beyond => return None,
-            }
-            if missing > MISSING_MAX {
-                return None;
             }
         }
         None
@@ -219,19 +218,35 @@ impl Repetition {
         let reach = if self.moves(OnExcluded::Previous) { MOVE_MAX_MS } else { 0 };
         // Nothing lies after 2199; a search that started there would walk down all the way.
         let to = to.min(LAST);
-        let last = self.guess(to.saturating_add(reach), 2).min(self.repeats - 1);
-        let mut missing = 0;
-        for k in (0..=last).rev() {
+        let mut k = self.guess(to.saturating_add(reach), 2).min(self.repeats - 1);
+        while k >= 0 {
             match self.place(k) {
                 Place::Slot(slot) if slot < to => return Some(slot),
-                Place::Slot(_) | Place::Beyond => {}
-                Place::Missing(_) => missing += 1,
-            }
-            if missing > MISSING_MAX {
-                return None;
+                Place::Slot(_) | Place::Beyond => k -= 1,
+                Place::Missing(_) => k = self.before_closed(k)?,
             }
         }
         None
+    }
+
+    /// The k to look at after a missing one: past the days that its calendar closes, if it does.
+    fn after_closed(&self, k: i64) -> Option<i64> {
+        let (Some(filter), Some(wanted)) = (&self.filter, self.wall_of(k)) else { return Some(k + 1) };
+        let day = split(wanted).0;
+        let open = filter.open_day_from(day)?;
+        let reach = if filter.on_excluded == OnExcluded::Next { MOVE_DAYS_MAX } else { 0 };
+        let target = wall(open - reach, 0);
+        Some(if open > day { (self.guess_wall(target) - 3).max(k + 1) } else { k + 1 })
+    }
+
+    /// [`Repetition::after_closed`], the other way.
+    fn before_closed(&self, k: i64) -> Option<i64> {
+        let (Some(filter), Some(wanted)) = (&self.filter, self.wall_of(k)) else { return Some(k - 1) };
+        let day = split(wanted).0;
+        let open = filter.open_day_until(day)?;
+        let reach = if filter.on_excluded == OnExcluded::Previous { MOVE_DAYS_MAX } else { 0 };
+        let target = wall(open + reach, 0);
+        Some(if open < day { (self.guess_wall(target) + 3).min(k - 1) } else { k - 1 })
     }
 
     /// How many slots lie in `from..to`.

@@ -224,6 +224,31 @@ fn a_day_in_the_next_century_is_found_from_anywhere() {
 }
 
 #[test]
+fn an_interval_crosses_closed_years_too() {
+    let once = Calendar::new().include_date("2190-03-04").unwrap();
+    for (on_excluded, text) in [
+        (OnExcluded::Skip, "R/2026-01-01T09:00/P1D"),
+        (OnExcluded::Next, "R/2026-01-01T09:00/P1D"),
+        (OnExcluded::Previous, "R/2026-01-01T09:00/P1M"),
+    ] {
+        let timetable = plan(text, "UTC").with("once", once.clone()).excluded(on_excluded).bind().unwrap();
+        for from in ["1970-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2150-06-01T00:00:00Z"] {
+            assert_eq!(
+                timetable.next_after(at(from)),
+                Some(at("2190-03-04T09:00:00Z")),
+                "{text} from {from}"
+            );
+        }
+        assert_eq!(timetable.previous_before(at("2199-12-30T00:00:00Z")), Some(at("2190-03-04T09:00:00Z")));
+    }
+    let closed = Calendar::new().include_window("10:00-11:00").unwrap();
+    let never = plan("R/2026-01-01T09:00/P1D", "UTC").with("closed", closed).bind().unwrap();
+    assert_eq!(never.next_after(at("2026-01-01T00:00:00Z")), None);
+    assert_eq!(never.previous_before(at("2199-01-01T00:00:00Z")), None);
+    assert_eq!(never.count(at("2026-01-01T00:00:00Z"), at("2199-01-01T00:00:00Z")), 0);
+}
+
+#[test]
 fn several_calendars_must_all_allow_a_slot() {
     let hours = Calendar::new().include_window("09:00-12:00").unwrap();
     let odd = Calendar::new().exclude_date("2026-01-05").unwrap();

@@ -140,6 +140,26 @@ impl Expression {
         !self.days.field.star && !self.weekdays.field.star
     }
 
+    /// No longer than this when printed: every value by itself. Cheap to tell, unlike the printed form.
+    fn printed_len_max(&self) -> usize {
+        let fields =
+            [&self.seconds, &self.minutes, &self.hours, &self.days.field, &self.months, &self.weekdays.field];
+        let values: u32 = fields.iter().map(|field| field.bits.count_ones()).sum();
+        let hashed: usize = fields.iter().map(|field| field.hashed.len()).sum();
+        let days =
+            self.days.last.count_ones() + self.days.nearest.count_ones() + self.days.business.count_ones();
+        let weekdays = self.weekdays.nth.count_ones() + self.weekdays.last.count_ones();
+        let years: u32 = self.years.0.iter().map(|bits| bits.count_ones()).sum();
+        let years = if self.years == Years::ALL { 0 } else { years };
+        // With their commas: two digits, `H(10-20)/30`, `L-30`, `5#5`, four digits; stars and blanks beside.
+        values as usize * 3
+            + hashed * 12
+            + days as usize * 5
+            + weekdays as usize * 4
+            + years as usize * 5
+            + 40
+    }
+
     /// True if `nB` or `LB` is used.
     pub(crate) fn has_business_days(&self) -> bool {
         self.days.business != 0

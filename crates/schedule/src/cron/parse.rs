@@ -56,7 +56,8 @@ pub(super) fn parse(text: &str, dialect: Dialect) -> Result<Parsed, Error> {
         remarks: reader.remarks,
     };
     // What we store and show must be readable again; only lists can grow when printed.
-    if text.contains(',') && parsed.expression.to_string().len() > crate::TEXT_MAX {
+    let may_grow = text.contains(',') && parsed.expression.printed_len_max() > crate::TEXT_MAX;
+    if may_grow && parsed.expression.to_string().len() > crate::TEXT_MAX {
         return Err(Error::new(Code::TooLong, "its lists name too many scattered values")
             .hint("use ranges and steps, or several jobs"));
     }
