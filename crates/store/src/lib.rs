@@ -19,6 +19,6 @@ pub use page::{Page, PageRequest};
 pub use store::Store;
 pub use verbs::{
     Birth, Cancellation, Carry, CarryTo, Claim, Conclusion, Due, DueKey, DuePage, DueQuery, DueWhen, Expect,
-    Firing, Heartbeat, Held, JobFilter, OpenRuns, Put, RunDetail, RunFilter, Shards, Stored, Subject,
+    Firing, Heartbeat, Held, JobFilter, OpenRuns, Parent, Put, RunDetail, RunFilter, Shards, Stored, Subject,
     Successor, Trigger, ledger_entry,
 };

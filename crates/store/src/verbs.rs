@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, Lane};
 use punctual_domain::ledger::Fate;
-use punctual_domain::lifecycle::Verdict;
+use punctual_domain::lifecycle::{self, Event, Verdict};
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Cause, Run};
+use punctual_domain::run::{Cause, Run, RunState, WaitingFor};
 use punctual_domain::{Attempt, LedgerEntry, Report};
 use punctual_schedule::Progress;
 
@@ -221,6 +221,61 @@ pub struct Birth {
     pub correlation_id: Option<Arc<str>>,
     /// Born running, leased to this worker: fire and claim in one write.
     pub claimed_by: Option<WorkerId>,
+}
+
+impl Birth {
+    /// The run that is born, and its first attempt if it is born running.
+    pub fn into_run(self, of: Parent, sequence: Sequence, now: Timestamp) -> (Run, Vec<Attempt>) {
+        let mut run = Run {
+            sequence,
+            job: of.job,
+            tenant: of.tenant,
+            version: of.version,
+            cause: self.cause,
+            scheduled_for: self.scheduled_for,
+            part: self.part,
+            state: RunState::Pending(match self.available_at > now {
+                true => WaitingFor::Time,
+                false => WaitingFor::Capacity,
+            }),
+            available_at: self.available_at,
+            attempt: 0,
+            charged: 0,
+            lost: 0,
+            queue: self.queue,
+            retention: self.retention,
+            lane: self.lane,
+            priority: self.priority,
+            started_at: None,
+            finished_at: None,
+            is_cancel_requested: false,
+            correlation_id: self.correlation_id,
+        };
+        let mut attempts = Vec::new();
+        if let Some(worker) = self.claimed_by
+            && lifecycle::apply(&mut run, Event::Claimed { worker, at: now }).is_ok()
+        {
+            attempts.push(Attempt { number: run.attempt, worker, claimed_at: now, report: None });
+        }
+        (run, attempts)
+    }
+}
+
+/// Whose run it is, in which version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// The job.
+    pub job: JobId,
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// Its version.
+    pub version: Version,
+}
+
+impl From<&Job> for Parent {
+    fn from(job: &Job) -> Self {
+        Parent { job: job.id, tenant: job.tenant, version: job.version }
+    }
 }
 
 /// Fires a due entry: births and ledger entries come to be and the entry moves on, or nothing.

@@ -4,10 +4,10 @@
 
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_store::{Firing, Refused};
+use punctual_store::{Firing, Parent, Refused};
 use rusqlite::params;
 
-use super::{Answer, JobCode, Parent, refuse};
+use super::{Answer, JobCode, refuse};
 use crate::row::millis;
 use crate::writer::Writer;
 

@@ -10,10 +10,8 @@ mod shards;
 
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, Version};
-use punctual_domain::lifecycle::{self, Event};
-use punctual_domain::run::{Run, RunState, WaitingFor};
-use punctual_domain::{Attempt, TenantId};
-use punctual_store::{Birth, Due, Error, Refused, Subject, Successor};
+use punctual_domain::run::{Run, RunState};
+use punctual_store::{Birth, Due, Error, Parent, Refused, Subject, Successor};
 use rusqlite::{OptionalExtension, params};
 
 use crate::error::failed;
@@ -91,37 +89,7 @@ impl Writer {
     /// Makes a run, running if it is born claimed.
     fn give_birth(&mut self, of: Parent, birth: Birth, now: Timestamp) -> Result<Run, Error> {
         let sequence = self.memory.next_sequence(now);
-        let mut run = Run {
-            sequence,
-            job: of.job,
-            tenant: of.tenant,
-            version: of.version,
-            cause: birth.cause,
-            scheduled_for: birth.scheduled_for,
-            part: birth.part,
-            state: RunState::Pending(match birth.available_at > now {
-                true => WaitingFor::Time,
-                false => WaitingFor::Capacity,
-            }),
-            available_at: birth.available_at,
-            attempt: 0,
-            charged: 0,
-            lost: 0,
-            queue: birth.queue,
-            retention: birth.retention,
-            lane: birth.lane,
-            priority: birth.priority,
-            started_at: None,
-            finished_at: None,
-            is_cancel_requested: false,
-            correlation_id: birth.correlation_id,
-        };
-        let mut attempts = Vec::new();
-        if let Some(worker) = birth.claimed_by
-            && lifecycle::apply(&mut run, Event::Claimed { worker, at: now }).is_ok()
-        {
-            attempts.push(Attempt { number: run.attempt, worker, claimed_at: now, report: None });
-        }
+        let (run, attempts) = birth.into_run(of, sequence, now);
         self.memory.partitions.born(&self.connection, run.retention, sequence)?;
         self.memory.by_job.entry(run.job).or_default().push(sequence);
         self.keep_open(Entry { run: run.clone(), attempts }, now)?;
@@ -243,14 +211,6 @@ impl Writer {
         self.line("update jobs set completed_at = ?2 where id = ?1", params![job.as_bytes(), millis(now)])?;
         successor.due.map_or(Ok(()), |due| self.insert_due(&due))
     }
-}
-
-/// Whose run it is.
-#[derive(Clone, Copy)]
-struct Parent {
-    job: JobId,
-    tenant: TenantId,
-    version: Version,
 }
 
 /// A job's state as a column.

@@ -8,11 +8,11 @@ use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::run::RunState;
 use punctual_store::record::encode_job;
 use punctual_store::{
-    Carry, CarryTo, Due, DueWhen, Error, Expect, OpenRuns, Put, Refused, Trigger, ledger_entry,
+    Carry, CarryTo, Due, DueWhen, Error, Expect, OpenRuns, Parent, Put, Refused, Trigger, ledger_entry,
 };
 use rusqlite::{OptionalExtension, params};
 
-use super::{Answer, JobCode, Parent, refuse};
+use super::{Answer, JobCode, refuse};
 use crate::error::failed;
 use crate::row::millis;
 use crate::writer::Writer;
@@ -58,8 +58,7 @@ impl Writer {
             self.insert_due(&due)?;
         }
         if let Some(birth) = put.birth {
-            let parent = Parent { job: put.job.id, tenant: put.job.tenant, version: put.job.version };
-            self.give_birth(parent, birth, now)?;
+            self.give_birth((&put.job).into(), birth, now)?;
         }
         Ok(Ok(()))
     }

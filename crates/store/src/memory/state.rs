@@ -6,8 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, Lane};
-use punctual_domain::lifecycle::{self, Event};
-use punctual_domain::run::{Run, RunState, WaitingFor};
+use punctual_domain::run::{Run, RunState};
 use punctual_domain::{Attempt, LedgerEntry, Tenant, TenantName};
 
 use crate::error::Refused;
@@ -144,37 +143,7 @@ impl State {
     /// Makes a run, running if it is born claimed.
     pub(super) fn give_birth(&mut self, job: &Job, birth: Birth, now: Timestamp) -> Run {
         let sequence = self.next_sequence(now);
-        let mut run = Run {
-            sequence,
-            job: job.id,
-            tenant: job.tenant,
-            version: job.version,
-            cause: birth.cause,
-            scheduled_for: birth.scheduled_for,
-            part: birth.part,
-            state: RunState::Pending(match birth.available_at > now {
-                true => WaitingFor::Time,
-                false => WaitingFor::Capacity,
-            }),
-            available_at: birth.available_at,
-            attempt: 0,
-            charged: 0,
-            lost: 0,
-            queue: birth.queue,
-            retention: birth.retention,
-            lane: birth.lane,
-            priority: birth.priority,
-            started_at: None,
-            finished_at: None,
-            is_cancel_requested: false,
-            correlation_id: birth.correlation_id,
-        };
-        let mut attempts = Vec::new();
-        if let Some(worker) = birth.claimed_by
-            && lifecycle::apply(&mut run, Event::Claimed { worker, at: now }).is_ok()
-        {
-            attempts.push(Attempt { number: run.attempt, worker, claimed_at: now, report: None });
-        }
+        let (run, attempts) = birth.into_run(job.into(), sequence, now);
         self.enqueue(&run, now);
         self.open.insert(sequence, Entry { run: run.clone(), attempts });
         run
