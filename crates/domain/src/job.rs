@@ -10,7 +10,8 @@ use punctual_schedule::Schedule;
 use crate::id::{JobId, TenantId, Version};
 use crate::policy::Policies;
 
-/// A job as its owner registered it. A run keeps the version it was fired with.
+/// A job as stored: what its owner asked for, and what the server keeps about it. A run keeps the version it
+/// was fired with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// Its id, which also says its shard.
@@ -21,6 +22,17 @@ pub struct Job {
     pub version: Version,
     /// Whether it fires.
     pub state: JobState,
+    /// What its owner asked for.
+    pub spec: Spec,
+    /// When it was first registered.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+}
+
+/// What a user asks for: a job without what the server decides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
     /// Free text for people.
     pub name: String,
     /// Chosen by the client, unique in the tenant.
@@ -45,10 +57,29 @@ pub struct Job {
     pub policies: Policies,
     /// Given to every run that has none of its own.
     pub correlation_id: Option<Arc<str>>,
-    /// When it was first registered.
-    pub created_at: Timestamp,
-    /// When it was last changed.
-    pub updated_at: Timestamp,
+}
+
+/// The queue of jobs that name none.
+pub const DEFAULT_QUEUE: &str = "default";
+
+impl Spec {
+    /// A job with the defaults in every other respect.
+    pub fn new(name: impl Into<String>, schedule: Schedule, target: Target) -> Self {
+        Spec {
+            name: name.into(),
+            key: None,
+            kind: None,
+            labels: BTreeMap::new(),
+            queue: DEFAULT_QUEUE.into(),
+            lane: Lane::default(),
+            priority: 0,
+            schedule,
+            target,
+            payload: None,
+            policies: Policies::default(),
+            correlation_id: None,
+        }
+    }
 }
 
 /// Whether a job fires.
@@ -197,24 +228,6 @@ impl Job {
 
     /// At most so many fires, if the schedule says.
     pub fn max_fires(&self) -> Option<NonZeroU64> {
-        self.schedule.bounds.max_fires
-    }
-
-    /// Whether both ask for the same, so that applying one over the other changes nothing.
-    /// Identity, state, version and times are the server's and do not count.
-    pub fn is_same_request(&self, other: &Job) -> bool {
-        self.tenant == other.tenant
-            && self.name == other.name
-            && self.key == other.key
-            && self.kind == other.kind
-            && self.labels == other.labels
-            && self.queue == other.queue
-            && self.lane == other.lane
-            && self.priority == other.priority
-            && self.schedule == other.schedule
-            && self.target == other.target
-            && self.payload == other.payload
-            && self.policies == other.policies
-            && self.correlation_id == other.correlation_id
+        self.spec.schedule.bounds.max_fires
     }
 }

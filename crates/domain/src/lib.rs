@@ -18,7 +18,7 @@ pub mod tenant;
 
 pub use attempt::{Attempt, Outcome, Report};
 pub use id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-pub use job::{Job, Lane, Target};
+pub use job::{Job, Lane, Spec, Target};
 pub use key::IdempotencyKey;
 pub use ledger::LedgerEntry;
 pub use run::{Cause, Lease, Run, RunState, WaitingFor};

@@ -80,7 +80,7 @@ impl Engine {
             None => Verdict::Retry { available_at: now, charge: Charge::Nothing },
             Some(report) => {
                 let random = self.entropy.bits() as f64 / u64::MAX as f64;
-                retry::decide(&finished.job.policies.retry, &finished.run, report, now, random)
+                retry::decide(&finished.job.spec.policies.retry, &finished.run, report, now, random)
             }
         }
     }

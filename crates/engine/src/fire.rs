@@ -117,7 +117,7 @@ impl Engine {
         let timetable = self.timetables.of(job)?;
         // Lateness counts from when the entry was to be fired: the slot and its spread.
         let spread = entry.key.at.duration_since(entry.slot);
-        let mut plan = catch_up::plan(job.policies.catch_up, &timetable, entry.slot, now - spread);
+        let mut plan = catch_up::plan(job.spec.policies.catch_up, &timetable, entry.slot, now - spread);
         let progress = progress(stored, &mut plan);
         if counts_from_completion(job) {
             plan.next = None; // The end of the run brings the next slot.
@@ -163,7 +163,7 @@ fn progress(stored: &Stored, plan: &mut catch_up::Plan) -> Option<Progress> {
 }
 
 pub(crate) fn counts_from_completion(job: &Job) -> bool {
-    matches!(&job.schedule.kind, Kind::Every(every) if *every.origin() == Origin::Completion)
+    matches!(&job.spec.schedule.kind, Kind::Every(every) if *every.origin() == Origin::Completion)
 }
 
 /// The slot that follows a completion, for jobs that count from it.
@@ -186,7 +186,7 @@ fn available_at(
     spread: SignedDuration,
     now: Timestamp,
 ) -> Timestamp {
-    match job.policies.catch_up {
+    match job.spec.policies.catch_up {
         CatchUp::All { rate, .. } if count > 1 => {
             let apart = 1_000.0 / f64::from(rate.max(1));
             now + SignedDuration::from_millis((apart * index as f64) as i64)
@@ -212,11 +212,11 @@ fn birth(
         scheduled_for: slot,
         part: 0,
         available_at,
-        queue: Arc::clone(&job.queue),
-        lane: job.lane,
-        priority: job.priority,
-        retention: job.policies.retention,
-        correlation_id: job.correlation_id.clone(),
+        queue: Arc::clone(&job.spec.queue),
+        lane: job.spec.lane,
+        priority: job.spec.priority,
+        retention: job.spec.policies.retention,
+        correlation_id: job.spec.correlation_id.clone(),
         claimed_by,
     }
 }

@@ -4,18 +4,16 @@
 //! entry in place; an edit fires nothing by itself and loses no slot that was due, because the store carries
 //! an unfired slot over in the same commit.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, ShardId, TenantId, Version};
-use punctual_domain::job::{Job, JobState, Lane, Pause, Target};
+use punctual_domain::job::{Job, JobState, Pause, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
-use punctual_domain::policy::Policies;
 use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::run::{Cause, Run};
 use punctual_schedule::every::Origin;
-use punctual_schedule::{Kind, Progress, Schedule, Timetable};
+use punctual_schedule::{Kind, Progress, Timetable};
 use punctual_store::{
     Birth, Carry, CarryTo, Due, DueKey, DueQuery, DueWhen, Expect, OpenRuns, Put, Refused, Shards, Stored,
     Subject, Trigger,
@@ -24,35 +22,6 @@ use punctual_store::{
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::counts_from_completion;
-
-/// What a user asks for: a job without what the server decides.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Spec {
-    /// Free text for people.
-    pub name: String,
-    /// Chosen by the client, unique in the tenant.
-    pub key: Option<String>,
-    /// Groups jobs.
-    pub kind: Option<String>,
-    /// For filters and routing.
-    pub labels: BTreeMap<String, String>,
-    /// Who executes.
-    pub queue: Arc<str>,
-    /// How urgent, coarsely.
-    pub lane: Lane,
-    /// How urgent inside tenant and lane.
-    pub priority: i16,
-    /// When.
-    pub schedule: Schedule,
-    /// Where.
-    pub target: Target,
-    /// What is sent.
-    pub payload: Option<Box<str>>,
-    /// How, in every other respect.
-    pub policies: Policies,
-    /// Given to every run that has none of its own.
-    pub correlation_id: Option<Arc<str>>,
-}
 
 /// A job that was registered or changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,7 +96,15 @@ impl Engine {
             None => ShardId((self.entropy.bits() % u64::from(shards)) as u16),
         };
         let id = JobId::new(now, shard, self.entropy.bits());
-        let job = job(id, tenant, Version::FIRST, JobState::Active, spec, now, now);
+        let job = Job {
+            id,
+            tenant,
+            version: Version::FIRST,
+            state: JobState::Active,
+            spec,
+            created_at: now,
+            updated_at: now,
+        };
         let timetable = self.timetables.of(&job)?;
         let mut put = Put {
             expect: Expect::Absent,
@@ -140,7 +117,7 @@ impl Engine {
             request,
             job,
         };
-        let next_slot = match put.job.schedule.kind {
+        let next_slot = match put.job.spec.schedule.kind {
             Kind::Now => {
                 put.birth = Some(birth(&put.job, Cause::Schedule, now, 0, None));
                 Some(now)
@@ -164,21 +141,17 @@ impl Engine {
         spec: Spec,
         waiting: Waiting,
     ) -> Result<Registered, Error> {
-        self.change(tenant, id, expected, |old, now| {
-            let state = old.state.clone();
-            let new = job(old.id, tenant, old.version.next(), state, spec.clone(), old.created_at, now);
-            match old.is_same_request(&new) {
-                true => Ok(None),
-                false => Ok(Some(Change {
-                    job: new,
-                    carry_to: CarryTo::Due,
-                    open_runs: match waiting {
-                        Waiting::Keep => OpenRuns::Keep,
-                        Waiting::Update => OpenRuns::Update,
-                    },
-                    skipped_since: None,
-                })),
-            }
+        self.change(tenant, id, expected, |old, now| match old.spec == spec {
+            true => Ok(None),
+            false => Ok(Some(Change {
+                job: Job { spec: spec.clone(), ..changed(old, now) },
+                carry_to: CarryTo::Due,
+                open_runs: match waiting {
+                    Waiting::Keep => OpenRuns::Keep,
+                    Waiting::Update => OpenRuns::Update,
+                },
+                skipped_since: None,
+            })),
         })
         .await
     }
@@ -327,7 +300,7 @@ impl Engine {
             false => old.progress,
         };
         let next_slot = next_slot(&change.job, &timetable, progress, now);
-        let is_new_schedule = old.job.schedule != change.job.schedule;
+        let is_new_schedule = old.job.spec.schedule != change.job.spec.schedule;
         if change.job.is_active() && is_new_schedule && next_slot.is_none() {
             timetable.must_fire_after(now)?;
         }
@@ -375,7 +348,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Error, Error> {
         Ok(match refused {
-            Refused::KeyTaken { by } => Error::KeyTaken { key: job.key.clone().unwrap_or_default(), by },
+            Refused::KeyTaken { by } => Error::KeyTaken { key: job.spec.key.clone().unwrap_or_default(), by },
             Refused::Repeated => {
                 let key = request.map(|subject| subject.key).unwrap_or_default();
                 match self.store.request(job.tenant, &key, now).await? {
@@ -405,44 +378,13 @@ fn busy() -> Error {
     })
 }
 
-fn job(
-    id: JobId,
-    tenant: TenantId,
-    version: Version,
-    state: JobState,
-    spec: Spec,
-    created_at: Timestamp,
-    updated_at: Timestamp,
-) -> Job {
-    Job {
-        id,
-        tenant,
-        version,
-        state,
-        name: spec.name,
-        key: spec.key,
-        kind: spec.kind,
-        labels: spec.labels,
-        queue: spec.queue,
-        lane: spec.lane,
-        priority: spec.priority,
-        schedule: spec.schedule,
-        target: spec.target,
-        payload: spec.payload,
-        policies: spec.policies,
-        correlation_id: spec.correlation_id,
-        created_at,
-        updated_at,
-    }
-}
-
 fn changed(old: &Job, now: Timestamp) -> Job {
     Job { version: old.version.next(), updated_at: now, ..old.clone() }
 }
 
 /// The first slot of a new job. A single time that has just passed is still taken, within its catch-up window.
 fn first_slot(job: &Job, timetable: &Timetable, now: Timestamp) -> Result<Timestamp, Error> {
-    let from = match &job.schedule.kind {
+    let from = match &job.spec.schedule.kind {
         // Periods from completion have their first slot at the registration itself.
         Kind::Every(every) if *every.origin() == Origin::Completion => now - SignedDuration::from_millis(1),
         _ => now,
@@ -450,13 +392,13 @@ fn first_slot(job: &Job, timetable: &Timetable, now: Timestamp) -> Result<Timest
     if let Some(slot) = timetable.next_after(from) {
         return Ok(slot);
     }
-    let window = match job.policies.catch_up {
+    let window = match job.spec.policies.catch_up {
         CatchUp::Latest { window } | CatchUp::All { window, .. } => {
             SignedDuration::try_from(window).unwrap_or_default()
         }
         CatchUp::None => SignedDuration::ZERO,
     };
-    let is_once = matches!(job.schedule.kind, Kind::At(_));
+    let is_once = matches!(job.spec.schedule.kind, Kind::At(_));
     let passed = timetable.previous_before(now).filter(|slot| is_once && now.duration_since(*slot) <= window);
     match passed {
         Some(slot) => Ok(slot),
@@ -473,7 +415,11 @@ fn next_slot(job: &Job, timetable: &Timetable, progress: Progress, now: Timestam
 pub(crate) fn due(job: &Job, timetable: &Timetable, slot: Timestamp) -> Due {
     let spread = SignedDuration::try_from(timetable.spread_offset()).unwrap_or_default();
     let at = slot.checked_add(spread).unwrap_or(slot);
-    Due { key: DueKey { at, lane: job.lane, tenant: job.tenant, job: job.id }, version: job.version, slot }
+    Due {
+        key: DueKey { at, lane: job.spec.lane, tenant: job.tenant, job: job.id },
+        version: job.version,
+        slot,
+    }
 }
 
 fn birth(job: &Job, cause: Cause, at: Timestamp, part: u32, correlation_id: Option<Arc<str>>) -> Birth {
@@ -482,11 +428,11 @@ fn birth(job: &Job, cause: Cause, at: Timestamp, part: u32, correlation_id: Opti
         scheduled_for: at,
         part,
         available_at: at,
-        queue: Arc::clone(&job.queue),
-        lane: job.lane,
-        priority: job.priority,
-        retention: job.policies.retention,
-        correlation_id: correlation_id.or_else(|| job.correlation_id.clone()),
+        queue: Arc::clone(&job.spec.queue),
+        lane: job.spec.lane,
+        priority: job.spec.priority,
+        retention: job.spec.policies.retention,
+        correlation_id: correlation_id.or_else(|| job.spec.correlation_id.clone()),
         claimed_by: None,
     }
 }

@@ -37,18 +37,18 @@ impl Timetables {
 
     /// The timetable of a job.
     pub fn of(&self, job: &Job) -> Result<Arc<Timetable>, Error> {
-        let Some(key) = key(&job.schedule) else {
+        let Some(key) = key(&job.spec.schedule) else {
             let binding = Binding {
                 seed: Seed::of(&job.id.to_string()),
                 registered_at: job.created_at,
                 ..Binding::default()
             };
-            return job.schedule.timetable(&self.tzdb, &binding).map(Arc::new);
+            return job.spec.schedule.timetable(&self.tzdb, &binding).map(Arc::new);
         };
         if let Some(timetable) = self.shared.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(Arc::clone(timetable));
         }
-        let timetable = Arc::new(job.schedule.timetable(&self.tzdb, &Binding::default())?);
+        let timetable = Arc::new(job.spec.schedule.timetable(&self.tzdb, &Binding::default())?);
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if shared.len() >= SHARED_MAX {
             shared.clear(); // What is in use comes back at once; the rest was ballast.

@@ -11,11 +11,11 @@ use punctual_domain::attempt::Failure;
 use punctual_domain::id::WorkerId;
 use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::run::{Run, RunState, WaitingFor};
-use punctual_domain::{Job, Outcome, Report};
+use punctual_domain::{Job, Outcome, Report, Spec};
 use punctual_engine::Clock;
 use punctual_engine::complete::Finished;
 use punctual_engine::fire::{Epochs, Fired, Room};
-use punctual_engine::register::{Spec, Waiting};
+use punctual_engine::register::Waiting;
 use punctual_store::{Claim, Held, PageRequest, Refused, Shards, Store};
 
 #[path = "support/world.rs"]

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use futures_executor::block_on;
 use jiff::SignedDuration;
+use punctual_domain::Spec;
 use punctual_domain::id::{TenantId, Version, WorkerId};
 use punctual_domain::job::JobState;
 use punctual_domain::ledger::Fate;
 use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::run::{Cause, RunState};
-use punctual_engine::register::{Spec, Waiting};
+use punctual_engine::register::Waiting;
 use punctual_engine::{Clock, Error};
 use punctual_schedule::Code;
 use punctual_store::{Claim, PageRequest, RunFilter, Shards, Store, Subject};

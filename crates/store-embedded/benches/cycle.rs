@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use futures_executor::block_on;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::job::{Job, JobState, Lane, Target};
+use punctual_domain::job::{Job, JobState, Spec, Target};
 use punctual_domain::lifecycle::Verdict;
-use punctual_domain::policy::Policies;
 use punctual_domain::run::{Cause, Run};
 use punctual_domain::{Outcome, Report};
 use punctual_schedule::Schedule;
@@ -122,25 +121,18 @@ fn job(n: u64, now: Timestamp) -> Job {
         tenant: TenantId::DEFAULT,
         version: Version::FIRST,
         state: JobState::Active,
-        name: format!("bench-{n}"),
-        key: None,
-        kind: None,
-        labels: Default::default(),
-        queue: Arc::from("default"),
-        lane: Lane::Standard,
-        priority: 0,
-        schedule: Schedule::parse("@at 2027-01-15T08:00:01Z").unwrap(),
-        target: Target::Discard,
-        payload: None,
-        policies: Policies::default(),
-        correlation_id: None,
+        spec: Spec::new(
+            format!("bench-{n}"),
+            Schedule::parse("@at 2027-01-15T08:00:01Z").unwrap(),
+            Target::Discard,
+        ),
         created_at: now,
         updated_at: now,
     }
 }
 
 fn put(job: &Job, now: Timestamp) -> Put {
-    let key = DueKey { at: now, lane: job.lane, tenant: job.tenant, job: job.id };
+    let key = DueKey { at: now, lane: job.spec.lane, tenant: job.tenant, job: job.id };
     Put {
         job: job.clone(),
         expect: Expect::Absent,

@@ -47,7 +47,7 @@ pub struct Due {
 impl Due {
     /// The same slot for the current version of its job.
     pub fn of(&self, job: &Job) -> Due {
-        Due { key: DueKey { lane: job.lane, ..self.key }, version: job.version, slot: self.slot }
+        Due { key: DueKey { lane: job.spec.lane, ..self.key }, version: job.version, slot: self.slot }
     }
 }
 

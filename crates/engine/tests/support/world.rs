@@ -8,10 +8,9 @@ use std::time::Duration;
 use futures_executor::block_on;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{TenantId, Version, WorkerId};
-use punctual_domain::job::{Lane, Pause, Target};
-use punctual_domain::policy::Policies;
+use punctual_domain::job::{Pause, Spec, Target};
 use punctual_engine::fire::{Epochs, Fired, Room};
-use punctual_engine::register::{Registered, Spec};
+use punctual_engine::register::Registered;
 use punctual_engine::{Clock, Engine, Entropy, Error, ManualClock};
 use punctual_schedule::{Schedule, Tzdb};
 use punctual_store::{Due, DueQuery, Memory, PageRequest, RunFilter, Shards, Store};
@@ -108,20 +107,7 @@ pub(crate) fn at(time: &str) -> Timestamp {
 }
 
 pub(crate) fn spec(schedule: &str) -> Spec {
-    Spec {
-        name: "job".into(),
-        key: None,
-        kind: None,
-        labels: Default::default(),
-        queue: "default".into(),
-        lane: Lane::Standard,
-        priority: 0,
-        schedule: Schedule::parse(schedule).unwrap(),
-        target: Target::Discard,
-        payload: None,
-        policies: Policies::default(),
-        correlation_id: None,
-    }
+    Spec::new("job", Schedule::parse(schedule).unwrap(), Target::Discard)
 }
 
 pub(crate) fn pause() -> Pause {

@@ -113,8 +113,8 @@ fn matches(filter: &JobFilter, stored: &Stored) -> bool {
     job.state != JobState::Deleted
         && filter.tenant.is_none_or(|tenant| job.tenant == tenant)
         && filter.state.is_none_or(|state| job.state.as_str() == state)
-        && filter.queue.as_ref().is_none_or(|queue| job.queue == *queue)
-        && filter.label.as_ref().is_none_or(|(name, value)| job.labels.get(name) == Some(value))
+        && filter.queue.as_ref().is_none_or(|queue| job.spec.queue == *queue)
+        && filter.label.as_ref().is_none_or(|(name, value)| job.spec.labels.get(name) == Some(value))
 }
 
 pub(crate) fn request(

@@ -64,7 +64,7 @@ impl Writer {
     }
 
     fn holder_of_key(&self, job: &Job) -> Result<Option<JobId>, Error> {
-        let Some(key) = &job.key else { return Ok(None) };
+        let Some(key) = &job.spec.key else { return Ok(None) };
         let holder: Option<[u8; 16]> = self
             .connection
             .prepare_cached("select job from job_keys where tenant = ?1 and key = ?2")
@@ -107,7 +107,7 @@ impl Writer {
         };
         let state = JobCode::of(&job.state);
         self.line(sql, params![job.id.as_bytes(), job.tenant.0, job.version.0, state.0, record])?;
-        match job.key.as_ref().filter(|_| job.state != JobState::Deleted) {
+        match job.spec.key.as_ref().filter(|_| job.state != JobState::Deleted) {
             Some(key) => self.line(
                 "insert or replace into job_keys values (?1, ?2, ?3)",
                 params![job.tenant.0, key, job.id.as_bytes()],

@@ -21,8 +21,8 @@ pub async fn runs_are_claimed_in_order(store: Arc<dyn Store>) {
         ("a", Lane::Critical, -5),
     ] {
         let mut job = world.job(name);
-        job.lane = lane;
-        job.priority = priority;
+        job.spec.lane = lane;
+        job.spec.priority = priority;
         world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
         world.try_fire(&job, world.now).await.expect("fired");
     }
@@ -33,7 +33,7 @@ pub async fn runs_are_claimed_in_order(store: Arc<dyn Store>) {
         assert!(claimed.len() <= limit);
         for (run, job) in claimed.iter().zip(world.jobs_of(&claimed).await) {
             assert_eq!(run.lease().expect("leased").worker, worker);
-            names.push(job.name.clone());
+            names.push(job.spec.name.clone());
         }
     }
     assert_eq!(names, ["a", "b", "c", "d", "e"]);
@@ -44,7 +44,7 @@ pub async fn a_claim_respects_queues_and_limits(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
     for n in 0..6 {
         let mut job = world.job(&format!("job-{n}"));
-        job.queue = if n % 2 == 0 { "mail".into() } else { "reports".into() };
+        job.spec.queue = if n % 2 == 0 { "mail".into() } else { "reports".into() };
         world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
         world.try_fire(&job, world.now).await.expect("fired");
     }
@@ -85,14 +85,14 @@ pub async fn a_run_keeps_the_version_it_was_fired_with(store: Arc<dyn Store>) {
     let mut job = world.register("before", world.now).await;
     let run = world.try_fire(&job, world.now).await.expect("fired").remove(0);
     job.version = Version(2);
-    job.name = "after".into();
+    job.spec.name = "after".into();
     world.try_put(world.put(job.clone(), None)).await.expect("changed");
     let worker = world.worker();
     let claimed = world.claim(worker, 1).await;
     assert_eq!((claimed[0].version, claimed[0].id()), (Version(1), run.id()));
-    assert_eq!(world.jobs_of(&claimed).await[0].name, "before");
+    assert_eq!(world.jobs_of(&claimed).await[0].spec.name, "before");
     let current = store.job_versions(&[(job.id, Version(2))]).await.expect("job_versions").remove(0);
-    assert_eq!(current.expect("current").job.name, "after");
+    assert_eq!(current.expect("current").job.spec.name, "after");
 }
 
 /// An edit may ask that waiting runs follow it; running ones do not.
@@ -105,12 +105,12 @@ pub async fn an_edit_may_update_waiting_runs(store: Arc<dyn Store>) {
     world.advance(Duration::from_secs(60));
     world.try_fire(&job, world.now).await.expect("fired");
     job.version = Version(2);
-    job.name = "after".into();
+    job.spec.name = "after".into();
     let mut put = world.put(job.clone(), None);
     put.open_runs = OpenRuns::Update;
     world.try_put(put).await.expect("changed");
     let claimed = world.claim(worker, 1).await;
     assert_eq!(claimed[0].version, Version(2));
-    assert_eq!(world.jobs_of(&claimed).await[0].name, "after");
+    assert_eq!(world.jobs_of(&claimed).await[0].spec.name, "after");
     assert_eq!(world.detail(first.id()).await.run.version, Version(1));
 }

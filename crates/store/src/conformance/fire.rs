@@ -20,7 +20,7 @@ pub async fn due_entries_come_in_the_order_of_firing(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
     for n in 0..30 {
         let mut job = world.job(&format!("job-{n}"));
-        job.lane = Lane::ALL[n % 3];
+        job.spec.lane = Lane::ALL[n % 3];
         let at = world.after((n as i64 * 7) % 10);
         world.try_put(world.put(job, Some(at))).await.expect("registered");
     }
@@ -115,7 +115,7 @@ pub async fn an_edit_carries_a_slot_that_is_not_fired_yet(store: Arc<dyn Store>)
         }
         let mut new = old.clone();
         new.version = Version(2);
-        new.lane = Lane::Critical;
+        new.spec.lane = Lane::Critical;
         let mut put = world.put(new.clone(), Some(world.after(60)));
         let candidates = vec![due(&old, world.after(-60)), due(&old, world.now)];
         put.carry = Some(Carry { candidates, to: CarryTo::Due });

@@ -164,7 +164,7 @@ pub async fn retention_forgets_what_is_old(store: Arc<dyn Store>) {
     let mut ended = Vec::new();
     for retention in [Retention::Day, Retention::Week] {
         let mut job = world.job("kept");
-        job.policies.retention = retention;
+        job.spec.policies.retention = retention;
         world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
         world.try_fire(&job, world.now).await.expect("fired");
         let run = world.claim(worker, 1).await.remove(0);

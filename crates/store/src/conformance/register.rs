@@ -17,11 +17,11 @@ use crate::verbs::{JobFilter, RunFilter, Subject, Trigger};
 pub async fn a_job_is_there_when_put_returns(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
     let mut job = world.job("nightly");
-    job.key = Some("nightly-report".into());
-    job.kind = Some("report".into());
-    job.labels.insert("team".into(), "finance".into());
-    job.correlation_id = Some("corr-1".into());
-    job.priority = -3;
+    job.spec.key = Some("nightly-report".into());
+    job.spec.kind = Some("report".into());
+    job.spec.labels.insert("team".into(), "finance".into());
+    job.spec.correlation_id = Some("corr-1".into());
+    job.spec.priority = -3;
     let at = world.after(60);
     world.try_put(world.put(job.clone(), Some(at))).await.expect("registered");
     let found = store.jobs(&[job.id, world.job("unknown").id]).await.expect("jobs");
@@ -42,14 +42,14 @@ pub async fn a_put_expects_a_version(store: Arc<dyn Store>) {
         Err(Refused::WrongVersion { current: Version(1) })
     );
     job.version = Version(2);
-    job.name = "edited again".into();
+    job.spec.name = "edited again".into();
     world.try_put(world.put(job.clone(), None)).await.expect("changed");
     assert_eq!(
         world.try_put(world.put(job.clone(), None)).await,
         Err(Refused::WrongVersion { current: Version(2) })
     );
     let stored = store.jobs(&[job.id]).await.expect("jobs").remove(0).expect("there");
-    assert_eq!(stored.job.name, "edited again");
+    assert_eq!(stored.job.spec.name, "edited again");
     let mut ghost = world.job("ghost");
     ghost.version = Version(2);
     assert_eq!(world.try_put(world.put(ghost, None)).await, Err(Refused::NoJob));
@@ -59,10 +59,10 @@ pub async fn a_put_expects_a_version(store: Arc<dyn Store>) {
 pub async fn a_key_is_unique_in_its_tenant(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
     let mut first = world.job("first");
-    first.key = Some("taken".into());
+    first.spec.key = Some("taken".into());
     world.try_put(world.put(first.clone(), None)).await.expect("registered");
     let mut second = world.job("second");
-    second.key = Some("taken".into());
+    second.spec.key = Some("taken".into());
     assert_eq!(world.try_put(world.put(second.clone(), None)).await, Err(Refused::KeyTaken { by: first.id }));
     assert_eq!(store.jobs(&[second.id]).await.expect("jobs"), [None]);
     second.tenant =
@@ -71,10 +71,10 @@ pub async fn a_key_is_unique_in_its_tenant(store: Arc<dyn Store>) {
     assert_eq!(store.job_by_key(second.tenant, "taken").await.expect("by key"), Some(second.id));
     // A job may give its key up, and another take it.
     first.version = Version(2);
-    first.key = None;
+    first.spec.key = None;
     world.try_put(world.put(first, None)).await.expect("changed");
     let mut third = world.job("third");
-    third.key = Some("taken".into());
+    third.spec.key = Some("taken".into());
     world.try_put(world.put(third, None)).await.expect("the key is free");
 }
 
@@ -82,7 +82,7 @@ pub async fn a_key_is_unique_in_its_tenant(store: Arc<dyn Store>) {
 pub async fn a_deleted_job_frees_its_key_and_is_gone(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
     let mut job = world.job("short-lived");
-    job.key = Some("reused".into());
+    job.spec.key = Some("reused".into());
     world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
     let slot = job.clone();
     job.version = Version(2);
@@ -94,7 +94,7 @@ pub async fn a_deleted_job_frees_its_key_and_is_gone(store: Arc<dyn Store>) {
     assert_eq!(listed.items, []);
     assert_eq!(world.try_fire(&slot, world.now).await, Err(Refused::NotDue));
     let mut next = world.job("next");
-    next.key = Some("reused".into());
+    next.spec.key = Some("reused".into());
     world.try_put(world.put(next, None)).await.expect("the key is free");
 }
 
@@ -103,8 +103,8 @@ pub async fn jobs_are_listed_in_pages(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
     for n in 0..25 {
         let mut job = world.job(&format!("job-{n}"));
-        job.queue = if n % 5 == 0 { "slow".into() } else { "fast".into() };
-        job.labels.insert("parity".into(), (n % 2).to_string());
+        job.spec.queue = if n % 5 == 0 { "slow".into() } else { "fast".into() };
+        job.spec.labels.insert("parity".into(), (n % 2).to_string());
         world.try_put(world.put(job, None)).await.expect("registered");
         world.advance(Duration::from_millis(3));
     }

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, RunId, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::job::{Job, JobState, Lane, Target};
+use punctual_domain::job::{Job, JobState, Spec, Target};
 use punctual_domain::lifecycle::Verdict;
-use punctual_domain::policy::Policies;
 use punctual_domain::run::{Cause, Run};
 use punctual_domain::{Outcome, Report};
 use punctual_schedule::Schedule;
@@ -72,18 +71,10 @@ impl World {
             tenant: TenantId::DEFAULT,
             version: Version::FIRST,
             state: JobState::Active,
-            name: name.into(),
-            key: None,
-            kind: None,
-            labels: Default::default(),
-            queue: "default".into(),
-            lane: Lane::Standard,
-            priority: 0,
-            schedule: Schedule::parse("* * * * *").expect("valid"),
-            target: Target::Discard,
-            payload: Some(r#"{"n":7}"#.into()),
-            policies: Policies::default(),
-            correlation_id: None,
+            spec: Spec {
+                payload: Some(r#"{"n":7}"#.into()),
+                ..Spec::new(name, Schedule::parse("* * * * *").expect("valid"), Target::Discard)
+            },
             created_at: self.now,
             updated_at: self.now,
         }
@@ -215,7 +206,7 @@ impl World {
 
 /// A job's due entry.
 pub(super) fn due(job: &Job, at: Timestamp) -> Due {
-    let key = DueKey { at, lane: job.lane, tenant: job.tenant, job: job.id };
+    let key = DueKey { at, lane: job.spec.lane, tenant: job.tenant, job: job.id };
     Due { key, version: job.version, slot: at }
 }
 
@@ -226,10 +217,10 @@ pub(super) fn birth(job: &Job, slot: Timestamp) -> Birth {
         scheduled_for: slot,
         part: 0,
         available_at: slot,
-        queue: job.queue.clone(),
-        lane: job.lane,
-        priority: job.priority,
-        retention: job.policies.retention,
+        queue: job.spec.queue.clone(),
+        lane: job.spec.lane,
+        priority: job.spec.priority,
+        retention: job.spec.policies.retention,
         correlation_id: None,
         claimed_by: None,
     }

@@ -32,7 +32,7 @@ impl State {
             }
             (Expect::Version(_), Some(_)) => {}
         }
-        if let Some(key) = &put.job.key
+        if let Some(key) = &put.job.spec.key
             && let Some(other) = self.keys.get(&(tenant, key.clone()))
             && *other != id
         {
@@ -42,13 +42,13 @@ impl State {
 
         let progress = old.as_ref().map_or(Progress::default(), |stored| stored.progress);
         if let Some(stored) = old {
-            if let Some(key) = &stored.job.key {
+            if let Some(key) = &stored.job.spec.key {
                 self.keys.remove(&(tenant, key.clone()));
             }
             self.old_versions.insert((id, stored.job.version), stored);
         }
         let stored = Stored { job: Arc::new(put.job), progress };
-        if let Some(key) = stored.job.key.clone().filter(|_| stored.job.state != JobState::Deleted) {
+        if let Some(key) = stored.job.spec.key.clone().filter(|_| stored.job.state != JobState::Deleted) {
             self.keys.insert((tenant, key), id);
         }
         self.jobs.insert(id, stored.clone());
@@ -134,8 +134,8 @@ impl State {
             job.state != JobState::Deleted
                 && filter.tenant.is_none_or(|tenant| job.tenant == tenant)
                 && filter.state.is_none_or(|state| job.state.as_str() == state)
-                && filter.queue.as_ref().is_none_or(|queue| job.queue == *queue)
-                && filter.label.as_ref().is_none_or(|(name, value)| job.labels.get(name) == Some(value))
+                && filter.queue.as_ref().is_none_or(|queue| job.spec.queue == *queue)
+                && filter.label.as_ref().is_none_or(|(name, value)| job.spec.labels.get(name) == Some(value))
         };
         let after = |id: &JobId| page.after.is_none_or(|after| *id > after);
         let mut found =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_domain::id::{JobId, TenantId, Version};
-use punctual_domain::job::{Http, Job, JobState, Lane, Method, Pause, Target};
+use punctual_domain::job::{Http, Job, JobState, Lane, Method, Pause, Spec, Target};
 use punctual_domain::policy::Policies;
 use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::policy::retention::Retention;
@@ -132,6 +132,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// Writes a job. Its id, tenant and version are columns of their own.
 pub fn encode_job(job: &Job) -> Result<Vec<u8>, Error> {
     let payload: Option<&RawValue> = job
+        .spec
         .payload
         .as_deref()
         .map(serde_json::from_str)
@@ -139,18 +140,18 @@ pub fn encode_job(job: &Job) -> Result<Vec<u8>, Error> {
         .map_err(|_| damaged("a payload that is not JSON"))?;
     let record = JobRecord {
         v: FORM,
-        name: job.name.clone(),
-        key: job.key.clone(),
-        kind: job.kind.clone(),
-        labels: job.labels.clone(),
-        queue: Arc::clone(&job.queue),
-        lane: lane_code(job.lane),
-        priority: job.priority,
-        schedule: encode_schedule(&job.schedule),
-        target: encode_target(&job.target),
+        name: job.spec.name.clone(),
+        key: job.spec.key.clone(),
+        kind: job.spec.kind.clone(),
+        labels: job.spec.labels.clone(),
+        queue: Arc::clone(&job.spec.queue),
+        lane: lane_code(job.spec.lane),
+        priority: job.spec.priority,
+        schedule: encode_schedule(&job.spec.schedule),
+        target: encode_target(&job.spec.target),
         payload,
-        policies: encode_policies(&job.policies),
-        correlation: job.correlation_id.clone(),
+        policies: encode_policies(&job.spec.policies),
+        correlation: job.spec.correlation_id.clone(),
         state: encode_state(&job.state),
         created: millis(job.created_at),
         updated: millis(job.updated_at),
@@ -170,18 +171,20 @@ pub fn decode_job(id: JobId, tenant: TenantId, version: Version, bytes: &[u8]) -
         tenant,
         version,
         state: decode_state(record.state)?,
-        name: record.name,
-        key: record.key,
-        kind: record.kind,
-        labels: record.labels,
-        queue: record.queue,
-        lane: lane_of(record.lane).ok_or_else(|| wrong(format!("lane {}", record.lane)))?,
-        priority: record.priority,
-        schedule: decode_schedule(record.schedule).map_err(|error| wrong(error.to_string()))?,
-        target: decode_target(record.target).ok_or_else(|| wrong("its target".into()))?,
-        payload: record.payload.map(|raw| raw.get().into()),
-        policies: decode_policies(&record.policies).ok_or_else(|| wrong("its policies".into()))?,
-        correlation_id: record.correlation,
+        spec: Spec {
+            name: record.name,
+            key: record.key,
+            kind: record.kind,
+            labels: record.labels,
+            queue: record.queue,
+            lane: lane_of(record.lane).ok_or_else(|| wrong(format!("lane {}", record.lane)))?,
+            priority: record.priority,
+            schedule: decode_schedule(record.schedule).map_err(|error| wrong(error.to_string()))?,
+            target: decode_target(record.target).ok_or_else(|| wrong("its target".into()))?,
+            payload: record.payload.map(|raw| raw.get().into()),
+            policies: decode_policies(&record.policies).ok_or_else(|| wrong("its policies".into()))?,
+            correlation_id: record.correlation,
+        },
         created_at: timestamp(record.created)?,
         updated_at: timestamp(record.updated)?,
     })
@@ -371,18 +374,7 @@ mod tests {
             tenant: TenantId(3),
             version: Version(4),
             state: JobState::Active,
-            name: "plain".into(),
-            key: None,
-            kind: None,
-            labels: BTreeMap::new(),
-            queue: "default".into(),
-            lane: Lane::Standard,
-            priority: 0,
-            schedule: Schedule::parse("@every 5s").expect("valid"),
-            target: Target::Discard,
-            payload: None,
-            policies: Policies::default(),
-            correlation_id: None,
+            spec: Spec::new("plain", Schedule::parse("@every 5s").expect("valid"), Target::Discard),
             created_at: at,
             updated_at: at,
         }
@@ -396,33 +388,33 @@ mod tests {
             since: job.created_at,
             until: Some(job.created_at),
         });
-        job.key = Some("k".into());
-        job.kind = Some("report".into());
-        job.labels.insert("a".into(), "b".into());
-        job.lane = Lane::Critical;
-        job.priority = -7;
-        job.schedule = Schedule::parse("30 2 * * MON-FRI").expect("valid");
-        job.schedule.timezone = "Europe/Paris".into();
-        job.schedule.dst = dst::Policy { gap: dst::Gap::Shift, overlap: dst::Overlap::Last };
-        job.schedule.bounds.start = Some(job.created_at);
-        job.schedule.bounds.end = Some(job.created_at);
-        job.schedule.bounds.max_fires = std::num::NonZeroU64::new(9);
-        job.schedule.spread = Some(Duration::from_secs(30));
-        job.schedule.calendars = vec!["holidays".into()];
-        job.schedule.on_excluded = OnExcluded::Previous;
-        job.target = Target::Http(Http {
+        job.spec.key = Some("k".into());
+        job.spec.kind = Some("report".into());
+        job.spec.labels.insert("a".into(), "b".into());
+        job.spec.lane = Lane::Critical;
+        job.spec.priority = -7;
+        job.spec.schedule = Schedule::parse("30 2 * * MON-FRI").expect("valid");
+        job.spec.schedule.timezone = "Europe/Paris".into();
+        job.spec.schedule.dst = dst::Policy { gap: dst::Gap::Shift, overlap: dst::Overlap::Last };
+        job.spec.schedule.bounds.start = Some(job.created_at);
+        job.spec.schedule.bounds.end = Some(job.created_at);
+        job.spec.schedule.bounds.max_fires = std::num::NonZeroU64::new(9);
+        job.spec.schedule.spread = Some(Duration::from_secs(30));
+        job.spec.schedule.calendars = vec!["holidays".into()];
+        job.spec.schedule.on_excluded = OnExcluded::Previous;
+        job.spec.target = Target::Http(Http {
             url: "http://127.0.0.1:9/x".into(),
             method: Method::Put,
             headers: vec![("A".into(), "b".into())],
         });
-        job.payload = Some("{ \"kept\" :  [1.0, 1e2,\t\"\\u00e9\"] }".into());
-        job.policies = Policies {
+        job.spec.payload = Some("{ \"kept\" :  [1.0, 1e2,\t\"\\u00e9\"] }".into());
+        job.spec.policies = Policies {
             catch_up: CatchUp::All { window: Duration::from_secs(5), max: 6, rate: 7 },
             retry: Retry { max_attempts: 9, base: Duration::from_millis(1500), cap: Duration::from_secs(60) },
             timeouts: Timeouts { attempt: Duration::from_secs(5) },
             retention: Retention::Year,
         };
-        job.correlation_id = Some("corr".into());
+        job.spec.correlation_id = Some("corr".into());
         job
     }
 
