@@ -15,7 +15,7 @@ struct Rule {
 }
 
 /// The direction of dependencies. A new crate adds its row here first.
-const RULES: [Rule; 8] = [
+const RULES: [Rule; 9] = [
     Rule {
         package: "punctual-schedule",
         may_use: &[],
@@ -41,6 +41,11 @@ const RULES: [Rule; 8] = [
         package: "punctual-store-embedded",
         may_use: &["punctual-domain", "punctual-schedule", "punctual-store"],
         must_not_use: &["tokio-postgres", "axum", "hyper"],
+    },
+    Rule {
+        package: "punctual-api",
+        may_use: &["punctual-domain", "punctual-schedule"],
+        must_not_use: &["tokio", "axum", "hyper", "http"],
     },
     Rule { package: "punctual", may_use: &["punctual-schedule"], must_not_use: &[] },
     Rule { package: "xtask", may_use: &[], must_not_use: &["tokio"] },

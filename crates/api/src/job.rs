@@ -1,0 +1,420 @@
+//! Jobs on the wire: what a user sends, and what is shown.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use punctual_domain::job::{self as domain, DEFAULT_QUEUE, JobState, Lane, Spec};
+use punctual_domain::policy::Policies;
+use punctual_domain::policy::timeouts::Timeouts;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::duration::Duration;
+use crate::limits::{LABEL_MAX, LABELS_MAX, NAME_MAX, WORD_MAX};
+use crate::payload::Payload;
+use crate::policies::{CatchUp, Retention, Retry};
+use crate::read::{At, Errors, Rules, Unread, checked, one_of};
+use crate::schedule::Schedule;
+use crate::target::{Target, required};
+
+object! {
+    /// A job as its owner asks for it.
+    pub struct JobSpec {
+        /// Free text for people; the key, unless said otherwise.
+        #[schema(example = "nightly")]
+        pub name: String,
+        /// Chosen by the client, unique in the tenant.
+        pub key: String,
+        /// Groups jobs, for filters, limits and metrics.
+        pub r#type: String,
+        /// For filters.
+        pub labels: BTreeMap<String, String>,
+        /// Who executes: workers that serve this queue; `default`.
+        pub queue: String,
+        /// `critical`, `standard` (the default) or `batch`.
+        pub lane: String,
+        /// Inside tenant and lane, higher first; 0.
+        pub priority: i16,
+        /// When.
+        #[schema(required = true)]
+        pub schedule: Schedule,
+        /// Where.
+        #[schema(required = true)]
+        pub target: Target,
+        /// What is sent: any JSON, passed on as it is written.
+        pub payload: Payload,
+        /// When a failed attempt is followed by another.
+        pub retry: Retry,
+        /// What happens to slots that are reached too late.
+        pub catch_up: CatchUp,
+        /// How long an attempt may take; `PT5M`.
+        pub timeout: Duration,
+        /// How long history is kept.
+        pub retention: Retention,
+        /// Follows every run through logs and callbacks.
+        pub correlation_id: String,
+    }
+
+    /// Why a job is paused.
+    pub struct Pause {
+        /// In the words of whoever pauses it.
+        pub reason: String,
+        /// Who pauses it.
+        pub by: String,
+    }
+
+    /// A run outside the schedule.
+    pub struct Trigger {
+        /// Follows the run through logs and callbacks; the job's, unless said otherwise.
+        pub correlation_id: String,
+    }
+}
+
+/// What the server decides about a job. A body that was read from it may contain them; they are passed over.
+pub const SERVER_MEMBERS: [&str; 10] = [
+    "id",
+    "tenant",
+    "version",
+    "state",
+    "next_fire_at",
+    "last_run",
+    "paused",
+    "warnings",
+    "created_at",
+    "updated_at",
+];
+
+const LANES: [(&str, Lane); 3] =
+    [("critical", Lane::Critical), ("standard", Lane::Standard), ("batch", Lane::Batch)];
+
+/// Whether a body is for a new job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A new job: what the server decides is refused, because it would be ignored.
+    Create,
+    /// A change of what was read: what the server decides is passed over.
+    Change,
+}
+
+/// Reads the body of a job, with every wrong field at once.
+pub fn read_job(text: &str, purpose: Purpose, rules: &Rules<'_>) -> Result<Spec, Unread> {
+    let text = checked(text)?;
+    let mut errors = Errors::default();
+    match read_at(text, purpose, rules, &At::ROOT, &mut errors) {
+        Some(spec) if errors.is_empty() => Ok(spec),
+        _ => Err(Unread::Wrong(errors.into_vec())),
+    }
+}
+
+/// The texts of the jobs in a list, each to be read for itself.
+pub fn split_jobs(text: &str) -> Result<Vec<&str>, Unread> {
+    let text = checked(text)?;
+    let mut errors = Errors::default();
+    crate::read::items(text, &At::ROOT, &mut errors).ok_or_else(|| Unread::Wrong(errors.into_vec()))
+}
+
+fn read_at(
+    text: &str,
+    purpose: Purpose,
+    rules: &Rules<'_>,
+    at: &At<'_>,
+    errors: &mut Errors,
+) -> Option<Spec> {
+    let passed_over: &[&str] = match purpose {
+        Purpose::Create => &[],
+        Purpose::Change => &SERVER_MEMBERS,
+    };
+    let spec = JobSpec::read_except(text, passed_over, at, errors)?;
+    for member in SERVER_MEMBERS {
+        let detail = || format!("`{member}` is decided by the server; leave it out");
+        errors.relabel(&at.member(member), "unknown_field", "read_only_field", detail);
+    }
+    spec.to_domain(at, rules, errors)
+}
+
+impl JobSpec {
+    /// A job with the defaults in every other respect.
+    pub fn new(name: impl Into<String>, schedule: Schedule, target: Target) -> Self {
+        JobSpec {
+            name: Some(name.into()),
+            schedule: Some(schedule),
+            target: Some(target),
+            ..JobSpec::default()
+        }
+    }
+
+    /// As the domain has it, or everything that is wrong.
+    pub fn to_spec(&self, rules: &Rules<'_>) -> Result<Spec, Vec<crate::FieldError>> {
+        let mut errors = Errors::default();
+        match self.to_domain(&At::ROOT, rules, &mut errors) {
+            Some(spec) if errors.is_empty() => Ok(spec),
+            _ => Err(errors.into_vec()),
+        }
+    }
+
+    fn to_domain(&self, at: &At<'_>, rules: &Rules<'_>, errors: &mut Errors) -> Option<Spec> {
+        if self.name.as_ref().is_some_and(|name| name.chars().count() > NAME_MAX) {
+            errors.add(&at.member("name"), "too_long", format!("a name has at most {NAME_MAX} characters"));
+        }
+        for (member, word) in [
+            ("key", &self.key),
+            ("type", &self.r#type),
+            ("queue", &self.queue),
+            ("correlation_id", &self.correlation_id),
+        ] {
+            check_word(word.as_ref(), &at.member(member), WORD_MAX, errors);
+        }
+        check_labels(self.labels.as_ref(), &at.member("labels"), errors);
+        let lane = match &self.lane {
+            Some(word) => one_of(word, &LANES, &at.member("lane"), errors),
+            None => Some(Lane::default()),
+        };
+        let bytes = self.payload.as_ref().map_or(0, |payload| payload.as_str().len());
+        if bytes > rules.payload_max {
+            let detail = format!(
+                "a payload of {bytes} bytes is too large, at most {}; send a reference to the data instead",
+                rules.payload_max
+            );
+            errors.add(&at.member("payload"), "too_long", detail);
+        }
+        let policies = self.policies(at, errors);
+        let schedule = required(self.schedule.as_ref(), at, "schedule", errors)
+            .and_then(|schedule| schedule.to_domain(&at.member("schedule"), rules, errors));
+        let target = required(self.target.as_ref(), at, "target", errors)
+            .and_then(|target| target.to_domain(&at.member("target"), errors));
+        if let (Some(check), Some(target), true) = (rules.check_target, &target, errors.is_empty())
+            && let Err(reason) = check(target)
+        {
+            let here = at.member("target");
+            errors.add(&here.member(target.as_str()), "target_refused", reason);
+        }
+        Some(Spec {
+            name: self.name.clone().or_else(|| self.key.clone()).unwrap_or_default(),
+            key: self.key.clone(),
+            kind: self.r#type.clone(),
+            labels: self.labels.clone().unwrap_or_default(),
+            queue: self.queue.as_deref().unwrap_or(DEFAULT_QUEUE).into(),
+            lane: lane?,
+            priority: self.priority.unwrap_or(0),
+            schedule: schedule?,
+            target: target?,
+            payload: self.payload.as_ref().map(|payload| payload.as_str().into()),
+            policies,
+            correlation_id: self.correlation_id.as_deref().map(Arc::from),
+        })
+    }
+
+    fn policies(&self, at: &At<'_>, errors: &mut Errors) -> Policies {
+        let default = Policies::default();
+        Policies {
+            catch_up: match &self.catch_up {
+                Some(catch_up) => catch_up.to_domain(&at.member("catch_up"), errors),
+                None => default.catch_up,
+            },
+            retry: match &self.retry {
+                Some(retry) => retry.to_domain(&at.member("retry"), errors),
+                None => default.retry,
+            },
+            timeouts: Timeouts {
+                attempt: self.timeout.map_or(default.timeouts.attempt, |timeout| {
+                    if timeout.0 > TIMEOUT_MAX {
+                        let detail = "an attempt may take at most `PT24H`; report longer work in steps";
+                        errors.add(&at.member("timeout"), "out_of_range", detail);
+                    }
+                    timeout.0
+                }),
+            },
+            retention: match &self.retention {
+                Some(retention) => retention.to_domain(&at.member("retention"), errors),
+                None => default.retention,
+            },
+        }
+    }
+}
+
+/// A longer attempt holds its lease for longer than anybody watches it.
+const TIMEOUT_MAX: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// Words go into headers, log lines and metric labels: printable ASCII.
+pub(crate) fn check_word(word: Option<&String>, at: &At<'_>, most: usize, errors: &mut Errors) {
+    let Some(word) = word else { return };
+    if word.is_empty() || word.len() > most {
+        errors.add(at, "too_long", format!("expected 1 to {most} characters, found {}", word.len()));
+    } else if word.chars().any(|c| !('!'..='~').contains(&c)) {
+        errors.add(at, "bad_character", "write printable ASCII without spaces");
+    }
+}
+
+fn check_labels(labels: Option<&BTreeMap<String, String>>, at: &At<'_>, errors: &mut Errors) {
+    let Some(labels) = labels else { return };
+    if labels.len() > LABELS_MAX {
+        errors.add(at, "too_long", format!("{} labels are too many; at most {LABELS_MAX}", labels.len()));
+    }
+    for (name, value) in labels {
+        if name.is_empty() || name.len() > LABEL_MAX || value.len() > LABEL_MAX {
+            let detail = format!("a label's name has 1 to {LABEL_MAX} bytes and its value at most as many");
+            errors.add(&at.member(name), "too_long", detail);
+        }
+    }
+}
+
+impl From<&Spec> for JobSpec {
+    fn from(spec: &Spec) -> Self {
+        JobSpec {
+            name: Some(spec.name.clone()),
+            key: spec.key.clone(),
+            r#type: spec.kind.clone(),
+            labels: Some(spec.labels.clone()).filter(|labels| !labels.is_empty()),
+            queue: Some(spec.queue.to_string()),
+            lane: Some(spec.lane.as_str().into()),
+            priority: Some(spec.priority),
+            schedule: Some(Schedule::from(&spec.schedule)),
+            target: Some(Target::from(&spec.target)),
+            payload: Payload::of(spec),
+            retry: Some(Retry::from(&spec.policies.retry)),
+            catch_up: Some(CatchUp::from(&spec.policies.catch_up)),
+            timeout: Some(Duration(spec.policies.timeouts.attempt)),
+            retention: Some(Retention::from(spec.policies.retention)),
+            correlation_id: spec.correlation_id.as_deref().map(str::to_string),
+        }
+    }
+}
+
+/// A job as it is: what its owner asked for, and what the server knows about it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Job {
+    /// What the server knows.
+    #[serde(flatten)]
+    pub status: JobStatus,
+    /// What its owner asked for, defaults included.
+    #[serde(flatten)]
+    pub spec: JobSpec,
+}
+
+/// What the server knows about a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobStatus {
+    /// Its id.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// Counts its changes; also its `ETag`.
+    pub version: u32,
+    /// `active`, `paused` or `ended`.
+    pub state: String,
+    /// When it fires next.
+    pub next_fire_at: Option<Timestamp>,
+    /// Its newest run. Not in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<LastRun>,
+    /// Why it is paused, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Paused>,
+    /// What its owner should know. Not in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// When it was first registered.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+}
+
+/// The newest run of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LastRun {
+    /// Its id.
+    pub id: String,
+    /// Its state.
+    pub state: String,
+    /// Its nominal time.
+    pub scheduled_for: Timestamp,
+}
+
+/// Why and since when a job is paused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Paused {
+    /// In the words of whoever paused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Who paused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// What a job's row does not say.
+#[derive(Clone, Debug, Default)]
+pub struct Facts<'a> {
+    /// The name of its tenant.
+    pub tenant: &'a str,
+    /// When it fires next.
+    pub next_fire_at: Option<Timestamp>,
+    /// Its schedule has no more slots.
+    pub is_over: bool,
+    /// Its newest run.
+    pub last_run: Option<&'a punctual_domain::Run>,
+    /// What its owner should know.
+    pub warnings: Vec<String>,
+}
+
+impl Job {
+    /// A job with what its row does not say.
+    pub fn new(job: &domain::Job, facts: Facts<'_>) -> Self {
+        let paused = match &job.state {
+            JobState::Paused(pause) => {
+                Some(Paused { reason: pause.reason.clone(), by: pause.by.clone(), since: pause.since })
+            }
+            JobState::Active | JobState::Ended | JobState::Deleted => None,
+        };
+        let state = match &job.state {
+            JobState::Active if facts.is_over => JobState::Ended.as_str(),
+            state => state.as_str(),
+        };
+        let status = JobStatus {
+            id: job.id.to_string(),
+            tenant: facts.tenant.into(),
+            version: job.version.0,
+            state: state.into(),
+            next_fire_at: facts.next_fire_at,
+            last_run: facts.last_run.map(|run| LastRun {
+                id: run.id().to_string(),
+                state: run.state.as_str().into(),
+                scheduled_for: run.scheduled_for,
+            }),
+            paused,
+            warnings: facts.warnings,
+            created_at: job.created_at,
+            updated_at: job.updated_at,
+        };
+        Job { status, spec: JobSpec::from(&job.spec) }
+    }
+}
+
+/// Read twice from its text: serde cannot flatten a payload that stays text.
+impl<'de> Deserialize<'de> for Job {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let wrong = serde::de::Error::custom;
+        Ok(Job {
+            status: serde_json::from_str(text.get()).map_err(wrong)?,
+            spec: serde_json::from_str(text.get()).map_err(wrong)?,
+        })
+    }
+}
+
+/// A slot to come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Upcoming {
+    /// Its nominal time.
+    pub scheduled_for: Timestamp,
+    /// When it fires: later by the job's spread.
+    pub fires_at: Timestamp,
+    /// The nominal time on the clock of the job's zone.
+    pub local: String,
+    /// What a change of the clock does to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}

@@ -1,0 +1,85 @@
+//! What is accepted is shown as it was meant, and what is shown is accepted again.
+
+use jiff::Timestamp;
+use punctual_api::job::{Facts, Purpose, read_job};
+use punctual_api::{Job, JobSpec, Rules};
+use punctual_domain::id::{JobId, ShardId, TenantId, Version};
+use punctual_domain::job::JobState;
+use punctual_schedule::Tzdb;
+
+/// Bodies that are accepted; the schedule is what is shown for it, if it is not the same.
+const ACCEPTED: [(&str, &str); 16] = [
+    (r#"{"now":true}"#, ""),
+    (r#"{"at":"2026-12-24T18:00:00Z"}"#, ""),
+    (r#"{"at":1798135200}"#, r#"{"at":"2026-12-24T18:00:00Z"}"#),
+    (r#"{"at":1798135200.25}"#, r#"{"at":"2026-12-24T18:00:00.25Z"}"#),
+    (r#"{"at":"2026-12-24T18:00:00","timezone":"Europe/Paris"}"#, ""),
+    (r#"{"after":"30s"}"#, r#"{"after":"PT30S"}"#),
+    (r#"{"after":"P1D"}"#, ""),
+    (r#"{"every":"PT5S"}"#, ""),
+    (r#"{"every":"5m","from":"completion"}"#, r#"{"every":"PT5M","from":"completion"}"#),
+    (r#"{"every":"1h","phase":"250ms"}"#, r#"{"every":"PT1H","phase":"PT0.250S"}"#),
+    (r#"{"interval":"R5/2026-12-01T00:00:00Z/P1D"}"#, ""),
+    (r#"{"cron":"0 2 * * *"}"#, r#"{"cron":"0 2 * * *","timezone":"UTC"}"#),
+    (r#"{"cron":"0 2 * * *","timezone":"Europe/Paris","dst_gap":"skip","dst_overlap":"both"}"#, ""),
+    (r#"{"cron":"0 0 2 ? * 2","dialect":"quartz"}"#, r#"{"cron":"0 2 * * 1","timezone":"UTC"}"#),
+    (r#"{"cron":"@daily","spread":"10m"}"#, r#"{"cron":"0 0 * * *","timezone":"UTC","spread":"PT10M"}"#),
+    (r#"{"every":"PT5S","start":"2026-01-01T00:00:00Z","end":"2027-01-01T00:00:00Z","max_fires":3}"#, ""),
+];
+
+fn body(schedule: &str) -> String {
+    format!(
+        r#"{{"name":"nightly","schedule":{schedule},"target":{{"http":{{"url":"http://127.0.0.1:9000/hook"}}}},
+            "payload":{{ "n" : 7.50,"a":[1e400] }},"retry":{{"max_attempts":3}},"labels":{{"team":"core"}}}}"#
+    )
+}
+
+#[test]
+fn every_kind_of_schedule_is_shown_in_its_own_words_and_accepted_again() {
+    let tzdb = Tzdb::bundled();
+    let rules = Rules::new(&tzdb);
+    for (given, shown) in ACCEPTED {
+        let spec =
+            read_job(&body(given), Purpose::Create, &rules).unwrap_or_else(|e| panic!("{given}: {e:?}"));
+        let wire = JobSpec::from(&spec);
+        let schedule = serde_json::to_value(&wire.schedule).expect("JSON");
+        let expected: serde_json::Value =
+            serde_json::from_str(if shown.is_empty() { given } else { shown }).expect("JSON");
+        assert_eq!(schedule, expected, "{given}");
+        let text = serde_json::to_string(&wire).expect("JSON");
+        assert!(text.contains(r#""payload":{ "n" : 7.50,"a":[1e400] }"#), "{text}");
+        assert_eq!(read_job(&text, Purpose::Create, &rules).expect("accepted again"), spec, "{given}");
+        let client: JobSpec = serde_json::from_str(&text).expect("a client reads it");
+        assert_eq!(client, wire);
+        assert_eq!(client.to_spec(&rules).expect("and may send it"), spec);
+    }
+}
+
+#[test]
+fn a_job_that_was_read_can_be_sent_back_as_a_change() {
+    let tzdb = Tzdb::bundled();
+    let rules = Rules::new(&tzdb);
+    let spec = read_job(&body(r#"{"every":"PT5S"}"#), Purpose::Create, &rules).expect("right");
+    let now = Timestamp::from_second(1_800_000_000).expect("in range");
+    let job = punctual_domain::Job {
+        id: JobId::new(now, ShardId(3), 1),
+        tenant: TenantId::DEFAULT,
+        version: Version::FIRST,
+        state: JobState::Active,
+        spec: spec.clone(),
+        created_at: now,
+        updated_at: now,
+    };
+    let facts = Facts {
+        tenant: "default",
+        next_fire_at: Some(now),
+        warnings: vec!["careful".into()],
+        ..Facts::default()
+    };
+    let shown = Job::new(&job, facts);
+    let text = serde_json::to_string(&shown).expect("JSON");
+    assert!(text.contains(r#""state":"active""#) && text.contains(r#""name":"nightly""#), "{text}");
+    assert_eq!(serde_json::from_str::<Job>(&text).expect("a client reads it"), shown);
+    assert_eq!(read_job(&text, Purpose::Change, &rules).expect("sent back"), spec);
+    assert!(read_job(&text, Purpose::Create, &rules).is_err(), "but not as a new one");
+}
