@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, TenantId, Version};
-use punctual_domain::job::JobState;
 use punctual_domain::{Sequence, Tenant};
 use punctual_schedule::Progress;
 use punctual_store::record::decode_job;
@@ -94,7 +93,7 @@ pub(crate) fn list_jobs(
     while let Some(row) = rows.next().map_err(failed)? {
         let stored = read_job(row)?;
         let id = stored.job.id;
-        if matches(filter, &stored) {
+        if filter.matches(&stored.job) {
             if items.len() == page.limit {
                 return Ok(Page { next: items.last().map(|stored| stored.job.id), items });
             }
@@ -106,15 +105,6 @@ pub(crate) fn list_jobs(
         }
     }
     Ok(Page { items, next: None })
-}
-
-fn matches(filter: &JobFilter, stored: &Stored) -> bool {
-    let job = &stored.job;
-    job.state != JobState::Deleted
-        && filter.tenant.is_none_or(|tenant| job.tenant == tenant)
-        && filter.state.is_none_or(|state| job.state.as_str() == state)
-        && filter.queue.as_ref().is_none_or(|queue| job.spec.queue == *queue)
-        && filter.label.as_ref().is_none_or(|(name, value)| job.spec.labels.get(name) == Some(value))
 }
 
 pub(crate) fn request(

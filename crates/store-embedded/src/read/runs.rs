@@ -118,9 +118,7 @@ fn chunk(
 }
 
 fn matches(connection: &Connection, filter: &RunFilter, run: &Run) -> Result<bool, Error> {
-    let fits = filter.tenant.is_none_or(|tenant| run.tenant == tenant)
-        && filter.job.is_none_or(|job| run.job == job)
-        && filter.state.is_none_or(|state| run.state.as_str() == state);
+    let fits = filter.matches(run);
     match filter.is_dead {
         Some(dead) if fits => Ok(is_dead_letter(connection, run.sequence)? == dead),
         _ => Ok(fits),

@@ -102,11 +102,5 @@ impl State {
 }
 
 fn matches(filter: &RunFilter, run: &Run, is_dead: bool) -> bool {
-    let born_at = run.sequence.born_at();
-    filter.tenant.is_none_or(|tenant| run.tenant == tenant)
-        && filter.job.is_none_or(|job| run.job == job)
-        && filter.state.is_none_or(|state| run.state.as_str() == state)
-        && filter.is_dead.is_none_or(|dead| is_dead == dead)
-        && filter.born_from.is_none_or(|from| born_at >= from)
-        && filter.born_before.is_none_or(|before| born_at < before)
+    filter.matches(run) && filter.is_dead.is_none_or(|dead| is_dead == dead)
 }

@@ -129,14 +129,7 @@ impl State {
     }
 
     pub(super) fn list_jobs(&self, filter: &JobFilter, page: &PageRequest<JobId>) -> Page<Stored, JobId> {
-        let matches = |stored: &&Stored| {
-            let job = &stored.job;
-            job.state != JobState::Deleted
-                && filter.tenant.is_none_or(|tenant| job.tenant == tenant)
-                && filter.state.is_none_or(|state| job.state.as_str() == state)
-                && filter.queue.as_ref().is_none_or(|queue| job.spec.queue == *queue)
-                && filter.label.as_ref().is_none_or(|(name, value)| job.spec.labels.get(name) == Some(value))
-        };
+        let matches = |stored: &&Stored| filter.matches(&stored.job);
         let after = |id: &JobId| page.after.is_none_or(|after| *id > after);
         let mut found =
             self.jobs.iter().filter(|(id, _)| after(id)).map(|(_, stored)| stored).filter(matches);
