@@ -9,11 +9,11 @@ use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{RunState, WaitingFor};
 use punctual_domain::{Outcome, Run, RunId, ShardId, TenantId, WorkerId, invariants};
 
-use super::world::World;
+use super::world::{World, birth};
 use crate::error::Refused;
-use crate::page::PageRequest;
+use crate::page::{EXAMINED_MAX, PageRequest};
 use crate::store::Store;
-use crate::verbs::RunFilter;
+use crate::verbs::{JobFilter, Put, RunFilter};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -144,6 +144,39 @@ pub async fn runs_are_found_by_type_queue_and_what_they_wait_for(store: Arc<dyn 
     }
     let detail = world.detail(ended.id()).await;
     assert_eq!((detail.run.kind.as_deref(), &*detail.run.queue), (Some("report"), "slow"));
+}
+
+/// What no index serves is looked for in bounded steps, and found all the same.
+pub async fn a_search_examines_a_bounded_number_of_rows(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let mut puts = Vec::new();
+    for n in 0..=EXAMINED_MAX {
+        let mut job = world.job("hay");
+        // Jobs are listed from the oldest, runs from the newest: the needle is at the far end of each.
+        job.spec.kind = (n == 0).then(|| "first".into());
+        if n == EXAMINED_MAX {
+            job.spec.labels.insert("last".into(), "yes".into());
+        }
+        let birth = birth(&job, world.now);
+        puts.push(Put { birth: Some(birth), ..world.put(job, None) });
+        if n % 64 == 0 || n + 1 == EXAMINED_MAX {
+            world.advance(Duration::from_millis(1));
+        }
+    }
+    let answers = store.put_jobs(puts, world.now).await.expect("put_jobs");
+    assert!(answers.iter().all(Result::is_ok));
+    let runs = RunFilter { kind: Some("first".into()), ..RunFilter::default() };
+    let page = store.runs(&runs, PageRequest::first(10)).await.expect("runs");
+    assert_eq!(page.items, []);
+    let page = store.runs(&runs, PageRequest { after: Some(page.next.expect("more")), limit: 10 }).await;
+    let page = page.expect("runs");
+    assert_eq!((page.items.len(), page.next), (1, None));
+    let jobs = JobFilter { label: Some(("last".into(), "yes".into())), ..JobFilter::default() };
+    let page = store.list_jobs(&jobs, PageRequest::first(10)).await.expect("list");
+    assert_eq!(page.items, []);
+    let page = store.list_jobs(&jobs, PageRequest { after: Some(page.next.expect("more")), limit: 10 }).await;
+    let page = page.expect("list");
+    assert_eq!((page.items.len(), page.next), (1, None));
 }
 
 /// Newest first, each range one entry, only of the job asked for.
