@@ -215,6 +215,7 @@ pub(crate) mod tests {
             attempt: 0,
             charged: 0,
             lost: 0,
+            kind: None,
             queue: "default".into(),
             retention: Default::default(),
             lane: Lane::Standard,

@@ -38,6 +38,8 @@ pub struct Run {
     pub charged: u32,
     /// Attempts whose worker was lost, which have their own cap.
     pub lost: u32,
+    /// The job's type, which groups jobs.
+    pub kind: Option<Arc<str>>,
     /// Who executes.
     pub queue: Arc<str>,
     /// How long its history is kept.

@@ -250,6 +250,7 @@ fn birth(
         scheduled_for: slot,
         part: 0,
         available_at,
+        kind: job.spec.kind.as_deref().map(Arc::from),
         queue: Arc::clone(&job.spec.queue),
         lane: job.spec.lane,
         priority: job.spec.priority,

@@ -445,6 +445,7 @@ fn birth(job: &Job, cause: Cause, at: Timestamp, part: u32, correlation_id: Opti
         scheduled_for: at,
         part,
         available_at: at,
+        kind: job.spec.kind.as_deref().map(Arc::from),
         queue: Arc::clone(&job.spec.queue),
         lane: job.spec.lane,
         priority: job.spec.priority,

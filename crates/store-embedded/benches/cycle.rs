@@ -152,6 +152,7 @@ fn firing(due: Due, worker: WorkerId, epochs: &[Epoch]) -> Firing {
         scheduled_for: due.slot,
         part: 0,
         available_at: due.slot,
+        kind: None,
         queue: Arc::from("default"),
         lane: due.key.lane,
         priority: 0,

@@ -181,7 +181,7 @@ pub(crate) fn create_table(connection: &Connection, id: i64) -> rusqlite::Result
             available_at integer not null, attempt integer not null, charged integer not null, lost integer not null,
             queue text not null, retention integer not null, lane integer not null, priority integer not null,
             started_at integer, finished_at integer, is_cancel_requested integer not null, correlation_id text,
-            worker blob, claimed_at integer, reported_at integer, attempts blob
+            worker blob, claimed_at integer, reported_at integer, attempts blob, kind text
         )"
     ))
 }

@@ -18,7 +18,7 @@ use rusqlite::{CachedStatement, Connection, Row, params};
 /// The columns, in order.
 pub(crate) const COLUMNS: &str = "seq, job, tenant, version, cause, slot, part, state, available_at, attempt, charged, lost, \
     queue, retention, lane, priority, started_at, finished_at, is_cancel_requested, correlation_id, worker, claimed_at, \
-    reported_at, attempts";
+    reported_at, attempts, kind";
 
 /// A run and its attempts so far.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) fn insert(connection: &Connection, table: &str, entry: &Entry) -> Res
     let mut statement: CachedStatement<'_> = connection
         .prepare_cached(&format!(
             "insert or replace into {table} ({COLUMNS}) values \
-             (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24)"
+             (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25)"
         ))
         .map_err(crate::error::failed)?;
     let Entry { run, attempts } = entry;
@@ -66,6 +66,7 @@ pub(crate) fn insert(connection: &Connection, table: &str, entry: &Entry) -> Res
             last.map(|attempt| millis(attempt.claimed_at)),
             reported_at,
             written,
+            run.kind.as_deref(),
         ])
         .map_err(crate::error::failed)?;
     Ok(())
@@ -105,6 +106,7 @@ pub(crate) fn read(row: &Row<'_>) -> Result<Entry, Error> {
         attempt,
         charged: need(10)? as u32,
         lost: need(11)? as u32,
+        kind: text(24)?,
         queue: text(12)?.ok_or_else(|| damaged("a run without a queue"))?,
         retention: Retention::of_days(need(13)? as u64)
             .ok_or_else(|| damaged("a run without a retention"))?,

@@ -42,7 +42,7 @@ create table open_runs (
     available_at integer not null, attempt integer not null, charged integer not null, lost integer not null,
     queue text not null, retention integer not null, lane integer not null, priority integer not null,
     started_at integer, finished_at integer, is_cancel_requested integer not null, correlation_id text,
-    worker blob, claimed_at integer, reported_at integer, attempts blob
+    worker blob, claimed_at integer, reported_at integer, attempts blob, kind text
 );
 
 -- Waiting runs whose time has come, in the order of claiming; and those whose time has not.

@@ -15,7 +15,7 @@ pub mod conformance;
 
 pub use error::{Error, Refused};
 pub use memory::Memory;
-pub use page::{Page, PageRequest};
+pub use page::{EXAMINED_MAX, Page, PageRequest};
 pub use store::Store;
 pub use verbs::{
     Birth, Cancellation, Carry, CarryTo, Claim, Conclusion, Due, DueKey, DuePage, DueQuery, DueWhen, Expect,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::job::{Job, Lane};
+use punctual_domain::job::{Job, JobState, Lane};
 use punctual_domain::ledger::Fate;
 use punctual_domain::lifecycle::{self, Event, Verdict};
 use punctual_domain::policy::retention::Retention;
@@ -210,6 +210,8 @@ pub struct Birth {
     pub part: u32,
     /// When it may be claimed.
     pub available_at: Timestamp,
+    /// The job's type.
+    pub kind: Option<Arc<str>>,
     /// Who executes, as the job says.
     pub queue: Arc<str>,
     /// How urgent, as the job says.
@@ -243,6 +245,7 @@ impl Birth {
             attempt: 0,
             charged: 0,
             lost: 0,
+            kind: self.kind,
             queue: self.queue,
             retention: self.retention,
             lane: self.lane,
@@ -376,6 +379,20 @@ pub struct JobFilter {
     pub label: Option<(String, String)>,
     /// In this queue.
     pub queue: Option<Arc<str>>,
+    /// Of this type.
+    pub kind: Option<String>,
+}
+
+impl JobFilter {
+    /// Whether a job is one of them. Deleted ones never are.
+    pub fn matches(&self, job: &Job) -> bool {
+        job.state != JobState::Deleted
+            && self.tenant.is_none_or(|tenant| job.tenant == tenant)
+            && self.state.is_none_or(|state| job.state.as_str() == state)
+            && self.queue.as_ref().is_none_or(|queue| job.spec.queue == *queue)
+            && (self.kind.is_none() || job.spec.kind == self.kind)
+            && self.label.as_ref().is_none_or(|(name, value)| job.spec.labels.get(name) == Some(value))
+    }
 }
 
 /// Which runs to list, newest first.
@@ -385,14 +402,35 @@ pub struct RunFilter {
     pub tenant: Option<TenantId>,
     /// Of this job.
     pub job: Option<JobId>,
+    /// Of this type of job.
+    pub kind: Option<Arc<str>>,
+    /// In this queue.
+    pub queue: Option<Arc<str>>,
     /// In this state.
     pub state: Option<&'static str>,
+    /// Pending, and waiting for this.
+    pub waiting_for: Option<WaitingFor>,
     /// Ended badly, and neither redriven nor acknowledged.
     pub is_dead: Option<bool>,
     /// Born at or after.
     pub born_from: Option<Timestamp>,
     /// Born before.
     pub born_before: Option<Timestamp>,
+}
+
+impl RunFilter {
+    /// Whether a run is one of them. Dead letters are known to the store alone: it judges `is_dead`.
+    pub fn matches(&self, run: &Run) -> bool {
+        let born_at = run.sequence.born_at();
+        self.tenant.is_none_or(|tenant| run.tenant == tenant)
+            && self.job.is_none_or(|job| run.job == job)
+            && (self.kind.is_none() || run.kind == self.kind)
+            && self.queue.as_ref().is_none_or(|queue| run.queue == *queue)
+            && self.state.is_none_or(|state| run.state.as_str() == state)
+            && self.waiting_for.is_none_or(|waiting| run.state == RunState::Pending(waiting))
+            && self.born_from.is_none_or(|from| born_at >= from)
+            && self.born_before.is_none_or(|before| born_at < before)
+    }
 }
 
 /// How long a lease lasts without a sign of life.

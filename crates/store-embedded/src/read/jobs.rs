@@ -4,20 +4,17 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, TenantId, Version};
-use punctual_domain::job::JobState;
 use punctual_domain::{Sequence, Tenant};
 use punctual_schedule::Progress;
 use punctual_store::record::decode_job;
 use punctual_store::{
-    Due, DueKey, DuePage, DueQuery, Error, JobFilter, Page, PageRequest, Shards, Stored, Subject,
+    Due, DueKey, DuePage, DueQuery, EXAMINED_MAX, Error, JobFilter, Page, PageRequest, Shards, Stored,
+    Subject,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::failed;
 use crate::row::{damaged, lane_of, millis, timestamp};
-
-/// How many rows a filter that no index serves may look at for one page.
-const EXAMINED_MAX: usize = 20_000;
 
 const DELETED: i64 = 3;
 
@@ -83,38 +80,33 @@ pub(crate) fn list_jobs(
 ) -> Result<Page<Stored, JobId>, Error> {
     let mut statement = connection
         .prepare_cached(
-            "select id, tenant, version, record, fired, completed_at from jobs \
-             where (?1 is null or id > ?1) and state <> ?2 order by id",
+            "select id, tenant, version, record, fired, completed_at, state from jobs where id > ?1 order by id",
         )
         .map_err(failed)?;
-    let after = page.after.map(|id| *id.as_bytes());
-    let mut rows = statement.query(params![after, DELETED]).map_err(failed)?;
+    let after = page.after.map_or(Vec::new(), |id| id.as_bytes().to_vec()); // Nothing is before every id.
+    let mut rows = statement.query([after]).map_err(failed)?;
     let mut items: Vec<Stored> = Vec::new();
     let mut examined = 0;
+    let mut next = None;
     while let Some(row) = rows.next().map_err(failed)? {
-        let stored = read_job(row)?;
-        let id = stored.job.id;
-        if matches(filter, &stored) {
-            if items.len() == page.limit {
-                return Ok(Page { next: items.last().map(|stored| stored.job.id), items });
-            }
-            items.push(stored);
+        let item = if may_match(filter, row)? { Some(read_job(row)?) } else { None };
+        let item = item.filter(|stored| filter.matches(&stored.job));
+        // There is more: it starts after the last row that was looked at.
+        if examined == EXAMINED_MAX || (item.is_some() && items.len() == page.limit) {
+            return Ok(Page { items, next });
         }
+        items.extend(item);
+        next = Some(JobId::from_bytes(row.get(0).map_err(failed)?));
         examined += 1;
-        if examined == EXAMINED_MAX {
-            return Ok(Page { items, next: Some(id) });
-        }
     }
     Ok(Page { items, next: None })
 }
 
-fn matches(filter: &JobFilter, stored: &Stored) -> bool {
-    let job = &stored.job;
-    job.state != JobState::Deleted
-        && filter.tenant.is_none_or(|tenant| job.tenant == tenant)
-        && filter.state.is_none_or(|state| job.state.as_str() == state)
-        && filter.queue.as_ref().is_none_or(|queue| job.spec.queue == *queue)
-        && filter.label.as_ref().is_none_or(|(name, value)| job.spec.labels.get(name) == Some(value))
+/// What the columns tell: most rows that do not match need not be decoded.
+fn may_match(filter: &JobFilter, row: &Row<'_>) -> Result<bool, Error> {
+    let tenant: u32 = row.get(1).map_err(failed)?;
+    let state: i64 = row.get(6).map_err(failed)?;
+    Ok(state != DELETED && filter.tenant.is_none_or(|wanted| wanted.0 == tenant))
 }
 
 pub(crate) fn request(

@@ -3,16 +3,13 @@
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
 use punctual_domain::{LedgerEntry, Run};
-use punctual_store::{Error, Page, PageRequest, RunDetail, RunFilter};
+use punctual_store::{EXAMINED_MAX, Error, Page, PageRequest, RunDetail, RunFilter};
 use rusqlite::{Connection, params};
 
 use super::{fate_of, jobs::is_dead_letter};
 use crate::error::failed;
 use crate::partition::{KEPT, Partition, Partitions};
 use crate::row::{self, COLUMNS, Entry, damaged, millis, timestamp};
-
-/// How many rows a filter that no index serves may look at for one page.
-const EXAMINED_MAX: usize = 20_000;
 
 /// Rows read from a table at a time.
 const CHUNK: usize = 256;
@@ -83,18 +80,14 @@ pub(crate) fn runs(
             return Ok(Page { items, next: None });
         }
         for run in newest {
-            let sequence = run.sequence;
-            if matches(connection, filter, &run)? {
-                if items.len() == page.limit {
-                    return Ok(Page { next: items.last().map(|run| run.sequence), items });
-                }
-                items.push(run);
-            }
-            below = Some(sequence);
-            examined += 1;
-            if examined >= EXAMINED_MAX {
+            let is_wanted = matches(connection, filter, &run)?;
+            // There is more: it starts after the last row that was looked at.
+            if examined == EXAMINED_MAX || (is_wanted && items.len() == page.limit) {
                 return Ok(Page { items, next: below });
             }
+            below = Some(run.sequence);
+            examined += 1;
+            items.extend(is_wanted.then_some(run));
         }
     }
 }
@@ -118,9 +111,7 @@ fn chunk(
 }
 
 fn matches(connection: &Connection, filter: &RunFilter, run: &Run) -> Result<bool, Error> {
-    let fits = filter.tenant.is_none_or(|tenant| run.tenant == tenant)
-        && filter.job.is_none_or(|job| run.job == job)
-        && filter.state.is_none_or(|state| run.state.as_str() == state);
+    let fits = filter.matches(run);
     match filter.is_dead {
         Some(dead) if fits => Ok(is_dead_letter(connection, run.sequence)? == dead),
         _ => Ok(fits),

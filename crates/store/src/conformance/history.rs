@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_domain::ledger::{Fate, LedgerEntry};
-use punctual_domain::lifecycle::Verdict;
+use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::RunState;
+use punctual_domain::run::{RunState, WaitingFor};
 use punctual_domain::{Outcome, Run, RunId, ShardId, TenantId, WorkerId, invariants};
 
-use super::world::World;
+use super::world::{World, birth};
 use crate::error::Refused;
-use crate::page::PageRequest;
+use crate::page::{EXAMINED_MAX, PageRequest};
 use crate::store::Store;
-use crate::verbs::RunFilter;
+use crate::verbs::{JobFilter, Put, RunFilter};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -98,6 +98,85 @@ pub async fn filters_narrow_the_list(store: Arc<dyn Store>) {
         let ids: Vec<_> = all(&world, &filter).await.iter().map(Run::id).collect();
         assert_eq!(ids, expected, "{filter:?}");
     }
+}
+
+/// What the job says of itself is asked of its runs, open and ended, and what waits is asked for its reason.
+pub async fn runs_are_found_by_type_queue_and_what_they_wait_for(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let mut runs = Vec::new();
+    for (kind, queue) in
+        [(Some("report"), "slow"), (None, "slow"), (Some("report"), "fast"), (Some("mail"), "fast")]
+    {
+        let mut job = world.job("grouped");
+        job.spec.kind = kind.map(String::from);
+        job.spec.queue = queue.into();
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        let run = world.try_fire(&job, world.now).await.expect("fired").remove(0);
+        assert_eq!(run.kind.as_deref(), kind);
+        runs.push(run);
+    }
+    let [ended, retried, running, waiting] = &runs[..] else { unreachable!("four of them") };
+    let claimed = world.claim(worker, 3).await;
+    world.conclude(worker, &claimed[0], Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+    let retry = Verdict::Retry { available_at: world.after(60), charge: Charge::Attempt };
+    world.conclude(worker, &claimed[1], Outcome::Failed, retry).await.expect("recorded");
+    let job = world.register("later", world.now).await;
+    let mut later = world.firing(&job, world.now);
+    later.births[0].available_at = world.after(3600);
+    let delayed = world.try_firing(later).await.expect("fired").remove(0);
+    let of_kind = |kind: &str| RunFilter { kind: Some(kind.into()), ..RunFilter::default() };
+    let of_queue = |queue: &str| RunFilter { queue: Some(queue.into()), ..RunFilter::default() };
+    let waits_for = |what| RunFilter { waiting_for: Some(what), ..RunFilter::default() };
+    for (filter, expected) in [
+        (of_kind("report"), vec![running.id(), ended.id()]),
+        (of_kind("mail"), vec![waiting.id()]),
+        (of_kind("none such"), vec![]),
+        (of_queue("slow"), vec![retried.id(), ended.id()]),
+        (of_queue("fast"), vec![waiting.id(), running.id()]),
+        (RunFilter { queue: Some("slow".into()), ..of_kind("report") }, vec![ended.id()]),
+        (waits_for(WaitingFor::Retry), vec![retried.id()]),
+        (waits_for(WaitingFor::Capacity), vec![waiting.id()]),
+        (waits_for(WaitingFor::Time), vec![delayed.id()]),
+    ] {
+        let ids: Vec<_> = all(&world, &filter).await.iter().map(Run::id).collect();
+        assert_eq!(ids, expected, "{filter:?}");
+    }
+    let detail = world.detail(ended.id()).await;
+    assert_eq!((detail.run.kind.as_deref(), &*detail.run.queue), (Some("report"), "slow"));
+}
+
+/// What no index serves is looked for in bounded steps, and found all the same.
+pub async fn a_search_examines_a_bounded_number_of_rows(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let mut puts = Vec::new();
+    for n in 0..=EXAMINED_MAX {
+        let mut job = world.job("hay");
+        // Jobs are listed from the oldest, runs from the newest: the needle is at the far end of each.
+        job.spec.kind = (n == 0).then(|| "first".into());
+        if n == EXAMINED_MAX {
+            job.spec.labels.insert("last".into(), "yes".into());
+        }
+        let birth = birth(&job, world.now);
+        puts.push(Put { birth: Some(birth), ..world.put(job, None) });
+        if n % 64 == 0 || n + 1 == EXAMINED_MAX {
+            world.advance(Duration::from_millis(1));
+        }
+    }
+    let answers = store.put_jobs(puts, world.now).await.expect("put_jobs");
+    assert!(answers.iter().all(Result::is_ok));
+    let runs = RunFilter { kind: Some("first".into()), ..RunFilter::default() };
+    let page = store.runs(&runs, PageRequest::first(10)).await.expect("runs");
+    assert_eq!(page.items, []);
+    let page = store.runs(&runs, PageRequest { after: Some(page.next.expect("more")), limit: 10 }).await;
+    let page = page.expect("runs");
+    assert_eq!((page.items.len(), page.next), (1, None));
+    let jobs = JobFilter { label: Some(("last".into(), "yes".into())), ..JobFilter::default() };
+    let page = store.list_jobs(&jobs, PageRequest::first(10)).await.expect("list");
+    assert_eq!(page.items, []);
+    let page = store.list_jobs(&jobs, PageRequest { after: Some(page.next.expect("more")), limit: 10 }).await;
+    let page = page.expect("list");
+    assert_eq!((page.items.len(), page.next), (1, None));
 }
 
 /// Newest first, each range one entry, only of the job asked for.

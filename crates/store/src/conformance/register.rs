@@ -104,6 +104,7 @@ pub async fn jobs_are_listed_in_pages(store: Arc<dyn Store>) {
     for n in 0..25 {
         let mut job = world.job(&format!("job-{n}"));
         job.spec.queue = if n % 5 == 0 { "slow".into() } else { "fast".into() };
+        job.spec.kind = (n % 6 == 0).then(|| "report".into());
         job.spec.labels.insert("parity".into(), (n % 2).to_string());
         world.try_put(world.put(job, None)).await.expect("registered");
         world.advance(Duration::from_millis(3));
@@ -111,6 +112,8 @@ pub async fn jobs_are_listed_in_pages(store: Arc<dyn Store>) {
     for (filter, expected) in [
         (JobFilter::default(), 25),
         (JobFilter { queue: Some("slow".into()), ..JobFilter::default() }, 5),
+        (JobFilter { kind: Some("report".into()), ..JobFilter::default() }, 5),
+        (JobFilter { kind: Some("other".into()), ..JobFilter::default() }, 0),
         (JobFilter { label: Some(("parity".into(), "1".into())), ..JobFilter::default() }, 12),
         (JobFilter { state: Some("active"), ..JobFilter::default() }, 25),
         (JobFilter { state: Some("paused"), ..JobFilter::default() }, 0),

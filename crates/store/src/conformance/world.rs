@@ -217,6 +217,7 @@ pub(super) fn birth(job: &Job, slot: Timestamp) -> Birth {
         scheduled_for: slot,
         part: 0,
         available_at: slot,
+        kind: job.spec.kind.as_deref().map(Arc::from),
         queue: job.spec.queue.clone(),
         lane: job.spec.lane,
         priority: job.spec.priority,

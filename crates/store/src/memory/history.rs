@@ -29,17 +29,14 @@ impl State {
         let mut open = self.open.range(range).rev().map(|(_, entry)| (&entry.run, false)).peekable();
         let mut ended =
             self.history.range(range).rev().map(|(_, e)| (&e.entry.run, e.is_dead_letter)).peekable();
-        let mut merged = std::iter::from_fn(|| {
+        let merged = std::iter::from_fn(|| {
             let newest_is_open = match (open.peek(), ended.peek()) {
                 (Some((a, _)), Some((b, _))) => a.sequence > b.sequence,
                 (first, _) => first.is_some(),
             };
             if newest_is_open { open.next() } else { ended.next() }
-        })
-        .filter(|(run, is_dead)| matches(filter, run, *is_dead));
-        let items: Vec<Run> = merged.by_ref().take(page.limit).map(|(run, _)| run.clone()).collect();
-        let next = items.last().map(|run| run.sequence).filter(|_| merged.next().is_some());
-        Page { items, next }
+        });
+        page.fill(merged.map(|(run, is_dead)| (run.sequence, matches(filter, run, is_dead).then_some(run))))
     }
 
     pub(super) fn ledger(&self, job: JobId, page: &PageRequest<Timestamp>) -> Page<LedgerEntry, Timestamp> {
@@ -102,11 +99,5 @@ impl State {
 }
 
 fn matches(filter: &RunFilter, run: &Run, is_dead: bool) -> bool {
-    let born_at = run.sequence.born_at();
-    filter.tenant.is_none_or(|tenant| run.tenant == tenant)
-        && filter.job.is_none_or(|job| run.job == job)
-        && filter.state.is_none_or(|state| run.state.as_str() == state)
-        && filter.is_dead.is_none_or(|dead| is_dead == dead)
-        && filter.born_from.is_none_or(|from| born_at >= from)
-        && filter.born_before.is_none_or(|before| born_at < before)
+    filter.matches(run) && filter.is_dead.is_none_or(|dead| is_dead == dead)
 }

@@ -1,5 +1,6 @@
 //! Register: jobs, keys, requests, triggers.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -129,20 +130,9 @@ impl State {
     }
 
     pub(super) fn list_jobs(&self, filter: &JobFilter, page: &PageRequest<JobId>) -> Page<Stored, JobId> {
-        let matches = |stored: &&Stored| {
-            let job = &stored.job;
-            job.state != JobState::Deleted
-                && filter.tenant.is_none_or(|tenant| job.tenant == tenant)
-                && filter.state.is_none_or(|state| job.state.as_str() == state)
-                && filter.queue.as_ref().is_none_or(|queue| job.spec.queue == *queue)
-                && filter.label.as_ref().is_none_or(|(name, value)| job.spec.labels.get(name) == Some(value))
-        };
-        let after = |id: &JobId| page.after.is_none_or(|after| *id > after);
-        let mut found =
-            self.jobs.iter().filter(|(id, _)| after(id)).map(|(_, stored)| stored).filter(matches);
-        let items: Vec<Stored> = found.by_ref().take(page.limit).cloned().collect();
-        let next = items.last().map(|stored| stored.job.id).filter(|_| found.next().is_some());
-        Page { items, next }
+        let after = page.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let jobs = self.jobs.range((after, Bound::Unbounded));
+        page.fill(jobs.map(|(id, stored)| (*id, filter.matches(&stored.job).then_some(stored))))
     }
 
     pub(super) fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Option<&Subject> {
