@@ -26,7 +26,11 @@ const RULES: [Rule; 9] = [
         may_use: &["punctual-schedule"],
         must_not_use: &["tokio", "serde", "serde_json", "chrono"],
     },
-    Rule { package: "punctual-worker", may_use: &[], must_not_use: &["reqwest", "hyper-rustls", "url"] },
+    Rule {
+        package: "punctual-worker",
+        may_use: &["punctual-domain"],
+        must_not_use: &["reqwest", "hyper-rustls", "url"],
+    },
     Rule {
         package: "punctual-engine",
         may_use: &["punctual-schedule", "punctual-domain", "punctual-store"],

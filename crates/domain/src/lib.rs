@@ -15,6 +15,7 @@ pub mod lifecycle;
 pub mod policy;
 pub mod run;
 pub mod tenant;
+pub mod work;
 
 pub use attempt::{Attempt, Outcome, Report};
 pub use id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
@@ -23,3 +24,4 @@ pub use key::IdempotencyKey;
 pub use ledger::LedgerEntry;
 pub use run::{Cause, Lease, Run, RunState, WaitingFor};
 pub use tenant::{Tenant, TenantName};
+pub use work::{Finished, Held, Leased};

@@ -3,34 +3,19 @@
 //! Runs when a worker reports, gives an attempt back, or is found dead. Promise: one outcome per run; a stale
 //! report is refused; a retry, its delay and the end are decided by the same code whoever reports.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
-use punctual_domain::Report;
-use punctual_domain::id::{JobId, WorkerId};
+use punctual_domain::id::JobId;
 use punctual_domain::job::Job;
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::policy::retry;
 use punctual_domain::run::Run;
-use punctual_store::{Conclusion, Held, Refused, Successor};
+use punctual_domain::work::Finished;
+use punctual_store::{Conclusion, Due, Held, Refused, Successor};
 
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::{counts_from_completion, slot_after_completion};
 use crate::register::due;
-
-/// An attempt that is over.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Finished {
-    /// Who held it.
-    pub worker: WorkerId,
-    /// The run as it was claimed.
-    pub run: Run,
-    /// The job in the version the run was fired with.
-    pub job: Arc<Job>,
-    /// What came of it; nothing if it is given back unfinished.
-    pub report: Option<Report>,
-}
 
 /// A conclusion that meets a change of its job is tried again this often.
 const TRIES: usize = 5;
@@ -55,7 +40,16 @@ impl Engine {
                     successor,
                 });
             }
+            let dues: Vec<Due> = conclusions
+                .iter()
+                .filter_map(|one| one.successor.and_then(|successor| successor.due))
+                .collect();
+            let has_retries = conclusions.iter().any(|one| matches!(one.verdict, Verdict::Retry { .. }));
             let recorded = self.store.complete(conclusions, now).await?;
+            self.wakes.offer(dues);
+            if has_retries {
+                self.wakes.claimable();
+            }
             let mut again = Vec::new();
             for ((place, one), answer) in open.into_iter().zip(recorded) {
                 match answer {

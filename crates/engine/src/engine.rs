@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use punctual_domain::id::WorkerId;
 use punctual_schedule::Tzdb;
 use punctual_store::Store;
 
+use crate::bodies::Bodies;
 use crate::clock::{Clock, Entropy};
+use crate::desk::{Desk, Seat};
 use crate::timetables::Timetables;
+use crate::wake::Wakes;
 
 /// The scheduler of one node.
 #[derive(Clone)]
@@ -15,6 +20,9 @@ pub struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) timetables: Arc<Timetables>,
+    pub(crate) bodies: Arc<Bodies>,
+    pub(crate) wakes: Arc<Wakes>,
+    pub(crate) desk: Arc<Desk>,
 }
 
 impl Engine {
@@ -25,6 +33,29 @@ impl Engine {
         entropy: Arc<dyn Entropy>,
         tzdb: Arc<Tzdb>,
     ) -> Self {
-        Engine { store, clock, entropy, timetables: Arc::new(Timetables::new(tzdb)) }
+        Engine {
+            store,
+            clock,
+            entropy,
+            timetables: Arc::new(Timetables::new(tzdb)),
+            bodies: Arc::default(),
+            wakes: Arc::default(),
+            desk: Arc::default(),
+        }
+    }
+
+    /// Seats a worker of this process that serves these queues; all, if none is named.
+    pub fn seat(&self, worker: WorkerId, queues: Vec<Arc<str>>) -> Seat {
+        Desk::seat(&self.desk, worker, queues)
+    }
+
+    /// An identity for a node or a worker, never used before.
+    pub fn new_worker_id(&self) -> WorkerId {
+        WorkerId::new(self.clock.now(), self.entropy.bits())
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use punctual_domain::id::{Epoch, JobId, ShardId, WorkerId};
+use punctual_domain::id::{Epoch, JobId, ShardId, Version, WorkerId};
 use punctual_domain::job::Job;
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::policy::catch_up::{self, CatchUp};
@@ -38,12 +38,26 @@ impl Epochs {
 }
 
 /// Room on this node's own worker: so many runs may be born running.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Room {
     /// The worker.
     pub worker: WorkerId,
+    /// The queues it serves; empty for all.
+    pub queues: Arc<[Arc<str>]>,
     /// How many attempts it can take.
     pub attempts: usize,
+}
+
+impl Room {
+    /// Takes the room for one attempt of a job in this queue.
+    fn take(&mut self, queue: &Arc<str>) -> Option<WorkerId> {
+        let serves = self.queues.is_empty() || self.queues.contains(queue);
+        if !serves || self.attempts == 0 {
+            return None;
+        }
+        self.attempts -= 1;
+        Some(self.worker)
+    }
 }
 
 /// What a pass did.
@@ -68,14 +82,12 @@ impl Engine {
         mut room: Option<Room>,
     ) -> Result<Fired, Error> {
         let now = self.clock.now();
-        let ids: Vec<JobId> = entries.iter().map(|entry| entry.key.job).collect();
-        let jobs = self.store.jobs(&ids).await?;
+        let jobs = self.bodies_of(&entries).await?;
         let mut firings = Vec::with_capacity(entries.len());
         let mut bodies = Vec::with_capacity(entries.len());
         for (entry, stored) in entries.into_iter().zip(jobs) {
             let epoch = epochs.of(entry.key.job.shard());
-            let current =
-                stored.filter(|stored| stored.job.version == entry.version && stored.job.is_active());
+            let current = stored.filter(|stored| stored.job.is_active());
             let firing = match &current {
                 Some(stored) => self.plan(stored, entry, epoch, now, &mut room)?,
                 // Nothing is born of a stale entry; firing it drops it.
@@ -103,6 +115,28 @@ impl Engine {
             }
         }
         Ok(fired)
+    }
+
+    /// The jobs of due entries, in the versions these were made for, and what has been counted of them.
+    async fn bodies_of(&self, entries: &[Due]) -> Result<Vec<Option<Stored>>, Error> {
+        let versions: Vec<(JobId, Version)> =
+            entries.iter().map(|entry| (entry.key.job, entry.version)).collect();
+        let jobs = self.bodies.of(&*self.store, &versions).await?;
+        let mut all: Vec<Option<Stored>> = jobs
+            .into_iter()
+            .map(|job| job.map(|job| Stored { job, progress: Progress::default() }))
+            .collect();
+        // What is counted changes with every fire, so it is read anew for the few that count.
+        let counting: Vec<usize> = (0..all.len())
+            .filter(|index| all[*index].as_ref().is_some_and(|stored| counts(&stored.job)))
+            .collect();
+        let ids: Vec<JobId> = counting.iter().map(|index| versions[*index].0).collect();
+        if !ids.is_empty() {
+            for (index, stored) in counting.into_iter().zip(self.store.jobs(&ids).await?) {
+                all[index] = stored.filter(|stored| stored.job.version == versions[index].1);
+            }
+        }
+        Ok(all)
     }
 
     fn plan(
@@ -162,6 +196,11 @@ fn progress(stored: &Stored, plan: &mut catch_up::Plan) -> Option<Progress> {
     Some(Progress { fired, ..stored.progress })
 }
 
+/// Whether fires of a job are counted.
+fn counts(job: &Job) -> bool {
+    job.max_fires().is_some() || counts_from_completion(job)
+}
+
 pub(crate) fn counts_from_completion(job: &Job) -> bool {
     matches!(&job.spec.schedule.kind, Kind::Every(every) if *every.origin() == Origin::Completion)
 }
@@ -202,11 +241,10 @@ fn birth(
     room: &mut Option<Room>,
     now: Timestamp,
 ) -> Birth {
-    let has_room = room.as_ref().is_some_and(|room| room.attempts > 0) && available_at <= now;
-    let claimed_by = room.as_mut().filter(|_| has_room).map(|room| {
-        room.attempts -= 1;
-        room.worker
-    });
+    let claimed_by = match available_at <= now {
+        true => room.as_mut().and_then(|room| room.take(&job.spec.queue)),
+        false => None,
+    };
     Birth {
         cause: Cause::Schedule,
         scheduled_for: slot,

@@ -2,12 +2,24 @@
 //!
 //! The engine sees time, randomness and storage only through [`Clock`], [`Entropy`] and
 //! [`Store`](punctual_store::Store), so that a test or a simulator can move them. One step, one file:
-//! [`register`], [`fire`], [`complete`], [`reclaim`]. [`timetables`] turns schedules into slots once for all jobs that share one; [`wheel`]
-//! holds the due entries of the near horizon, in time order.
+//! [`register`], `horizon`, [`fire`], `claim`, [`complete`], [`reclaim`], `retain`. [`Node::start`] starts their loops.
+//! [`timetables`] turns schedules into slots once for all jobs that share one; [`wheel`] holds the due entries of
+//! the near horizon, in time order; `desk` knows which workers have room; `pass` is the one loop driver.
 
+mod bodies;
+mod claim;
 mod clock;
+mod desk;
 mod engine;
 mod error;
+mod firing;
+mod heartbeat;
+mod horizon;
+mod node;
+mod pass;
+mod placement;
+mod retain;
+mod wake;
 
 pub mod complete;
 pub mod fire;
@@ -16,6 +28,8 @@ pub mod register;
 pub mod timetables;
 pub mod wheel;
 
-pub use clock::{Clock, Entropy, ManualClock};
+pub use clock::{Clock, Entropy, ManualClock, Sleep, SystemClock, SystemEntropy};
+pub use desk::Seat;
 pub use engine::Engine;
 pub use error::Error;
+pub use node::{Node, Options};

@@ -3,14 +3,18 @@
 //! Runs every so often, and once a lease after the store was out of reach. Promise: an attempt whose worker is gone
 //! is over after one lease, is decided by the same code as a report, and does not count as a failure of the job.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
 use punctual_domain::Report;
 use punctual_domain::run::Run;
+use punctual_domain::work::Finished;
 
-use crate::complete::Finished;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::pass::{Duty, Next};
 
 /// One pass takes at most so many, so that a crash of a large worker does not block other writes.
 const BATCH: usize = 1_000;
@@ -33,5 +37,50 @@ impl Engine {
             .collect();
         // A report that came in between wins: its run is not ours to end any more.
         Ok(self.complete(finished).await?.into_iter().flatten().collect())
+    }
+}
+
+/// The duty.
+pub(crate) struct Reclaiming {
+    engine: Arc<Engine>,
+    lease: Duration,
+    /// Workers could not give a sign of life before: nobody is taken for dead until then.
+    not_before: Timestamp,
+}
+
+impl Reclaiming {
+    /// Workers that this process does not know get one lease to be heard of.
+    pub(crate) fn new(engine: Arc<Engine>, lease: Duration) -> Self {
+        let not_before = engine.clock.now();
+        Reclaiming { engine, lease, not_before }
+    }
+
+    fn lease(&self) -> SignedDuration {
+        SignedDuration::try_from(self.lease).unwrap_or(SignedDuration::MAX)
+    }
+}
+
+#[async_trait]
+impl Duty for Reclaiming {
+    const NAME: &'static str = "reclaim";
+
+    async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
+        if now < self.not_before {
+            return Ok(Next::At(self.not_before));
+        }
+        match self.engine.reclaim(self.lease).await {
+            Ok(runs) if runs.len() >= BATCH => Ok(Next::Now),
+            Ok(runs) => {
+                if !runs.is_empty() {
+                    tracing::warn!(runs = runs.len(), "reclaimed from workers that gave no sign of life");
+                }
+                Ok(Next::At(now + self.lease() / 3))
+            }
+            Err(error) => {
+                // Heartbeats cannot have arrived either.
+                self.not_before = now + self.lease();
+                Err(error)
+            }
+        }
     }
 }

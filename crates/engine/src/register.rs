@@ -72,7 +72,14 @@ impl Engine {
             }
         }
         let requests: Vec<Option<Subject>> = puts.iter().map(|put| put.request.clone()).collect();
+        let dues: Vec<Due> = puts.iter().filter_map(|put| put.due).collect();
+        let has_births = puts.iter().any(|put| put.birth.is_some());
         let stored = self.store.put_jobs(puts, now).await?;
+        // Telling of one that was refused does no harm.
+        self.wakes.offer(dues);
+        if has_births {
+            self.wakes.claimable();
+        }
         for (((place, registered), answer), request) in places.into_iter().zip(stored).zip(requests) {
             answers[place] = Some(match answer {
                 Ok(()) => Ok(registered),
@@ -235,7 +242,10 @@ impl Engine {
             let version = stored.job.version;
             let trigger = Trigger { job: id, version, birth, request: request.clone() };
             match self.store.trigger(vec![trigger], now).await?.into_iter().next() {
-                Some(Ok(run)) => return Ok(run),
+                Some(Ok(run)) => {
+                    self.wakes.claimable();
+                    return Ok(run);
+                }
                 Some(Err(Refused::WrongVersion { .. })) => {}
                 Some(Err(refused)) => return Err(self.refused(refused, &stored.job, request, now).await?),
                 None => break,
@@ -269,8 +279,15 @@ impl Engine {
                 return Ok(Registered { job: (*stored.job).clone(), next_slot, is_unchanged: true });
             };
             let (put, registered) = self.prepare_change(&stored, change, now).await?;
+            // Which of the candidates is carried over is decided by the store; being told of one too many does no harm.
+            let carried = put.carry.iter().flat_map(|carry| &carry.candidates).map(|due| due.of(&put.job));
+            let dues: Vec<Due> = put.due.into_iter().chain(carried).collect();
             match self.store.put_jobs(vec![put], now).await?.into_iter().next() {
-                Some(Ok(())) => return Ok(registered),
+                Some(Ok(())) => {
+                    self.wakes.offer(dues);
+                    self.wakes.claimable(); // Waiting runs may have another lane or queue by now.
+                    return Ok(registered);
+                }
                 Some(Err(Refused::WrongVersion { .. })) => {}
                 Some(Err(refused)) => return Err(self.refused(refused, &registered.job, None, now).await?),
                 None => break,

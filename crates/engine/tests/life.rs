@@ -11,9 +11,9 @@ use punctual_domain::attempt::Failure;
 use punctual_domain::id::WorkerId;
 use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::run::{Run, RunState, WaitingFor};
+use punctual_domain::work::Finished;
 use punctual_domain::{Job, Outcome, Report, Spec};
 use punctual_engine::Clock;
-use punctual_engine::complete::Finished;
 use punctual_engine::fire::{Epochs, Fired, Room};
 use punctual_engine::register::Waiting;
 use punctual_store::{Claim, Held, PageRequest, Refused, Shards, Store};
@@ -144,7 +144,7 @@ fn a_fired_run_is_born_running_where_there_is_room() {
     }
     world.clock.advance(minutes(10));
     let worker = worker(&world, 1);
-    let fired = world.fire(Some(Room { worker, attempts: 3 }));
+    let fired = world.fire(Some(Room { worker, queues: [].into(), attempts: 3 }));
     let leased: Vec<bool> = fired.runs.iter().map(|(run, _)| run.lease().is_some()).collect();
     assert_eq!(leased, [true, true, true, false, false]);
     assert_eq!(claim(&world, worker).len(), 2, "the others wait their turn");

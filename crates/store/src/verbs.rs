@@ -10,6 +10,7 @@ use punctual_domain::ledger::Fate;
 use punctual_domain::lifecycle::{self, Event, Verdict};
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Run, RunState, WaitingFor};
+pub use punctual_domain::work::{Heartbeat, Held};
 use punctual_domain::{Attempt, LedgerEntry, Report};
 use punctual_schedule::Progress;
 
@@ -322,26 +323,6 @@ pub struct Claim {
     pub shards: Shards,
     /// At most so many runs.
     pub limit: usize,
-}
-
-/// An attempt that a worker says it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Held {
-    /// The run.
-    pub sequence: Sequence,
-    /// The attempt.
-    pub attempt: u32,
-}
-
-/// The answer to a worker's heartbeat.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// The worker was taken for dead: it holds nothing any more and must start anew.
-    pub is_refused: bool,
-    /// Attempts it lists but does not hold any more.
-    pub not_held: Vec<Held>,
-    /// Attempts somebody asked to stop.
-    pub cancelled: Vec<Held>,
 }
 
 /// The end of an attempt, and what was decided.

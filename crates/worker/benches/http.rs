@@ -83,7 +83,7 @@ fn ours(
                 (names::IDEMPOTENCY_KEY, "5f2b8c0e1d3a4f6b".parse().unwrap()),
                 (names::RUN_ID, "01938f4e-7c1a-7d2b-9e10-4f5a6b7c8d9e".parse().unwrap()),
                 (names::JOB_ID, "01938f4e-7c1a-7d2b-9e10-4f5a6b7c8d9e".parse().unwrap()),
-                (names::SLOT, "2026-11-15T22:00:00Z".parse().unwrap()),
+                (names::SCHEDULED_FOR, "2026-11-15T22:00:00Z".parse().unwrap()),
                 (names::ATTEMPT, "1".parse().unwrap()),
                 (names::DEADLINE, "2026-11-15T22:00:30Z".parse().unwrap()),
             ];

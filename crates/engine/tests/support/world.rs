@@ -64,7 +64,7 @@ impl World {
             if entries.is_empty() {
                 return all;
             }
-            let fired = block_on(self.engine.fire(entries, &self.epochs, room)).unwrap();
+            let fired = block_on(self.engine.fire(entries, &self.epochs, room.clone())).unwrap();
             all.runs.extend(fired.runs);
             all.missed += fired.missed;
             all.stale += fired.stale;

@@ -148,7 +148,10 @@ pub(crate) fn due(connection: &Connection, query: &DueQuery) -> Result<DuePage, 
         if !query.shards.contains(due.key.job.shard()) {
             continue;
         }
-        if due.key.at > query.until || entries.len() == query.limit {
+        // A page does not end between two versions of one entry: the cursor does not tell them apart.
+        let is_full =
+            entries.len() >= query.limit && entries.last().is_none_or(|last: &Due| last.key != due.key);
+        if due.key.at > query.until || is_full {
             return Ok(DuePage { entries, next_at: Some(due.key.at) });
         }
         entries.push(due);

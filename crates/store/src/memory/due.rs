@@ -22,7 +22,10 @@ impl State {
             if !query.shards.contains(key.job.shard()) {
                 continue;
             }
-            if key.at > query.until || entries.len() == query.limit {
+            // A page does not end between two versions of one entry: the cursor does not tell them apart.
+            let is_full =
+                entries.len() >= query.limit && entries.last().is_none_or(|last: &Due| last.key != key);
+            if key.at > query.until || is_full {
                 return DuePage { entries, next_at: Some(key.at) };
             }
             entries.push(Due { key, version, slot });

@@ -1,3 +1,4 @@
 //! Where a run is executed: one module per kind of target.
 
+pub mod function;
 pub mod http;

@@ -30,7 +30,7 @@ pub mod names {
     /// The job.
     pub const JOB_ID: HeaderName = HeaderName::from_static("punctual-job-id");
     /// The nominal time.
-    pub const SLOT: HeaderName = HeaderName::from_static("punctual-slot");
+    pub const SCHEDULED_FOR: HeaderName = HeaderName::from_static("punctual-scheduled-for");
     /// The number of the attempt, from 1.
     pub const ATTEMPT: HeaderName = HeaderName::from_static("punctual-attempt");
     /// When we stop waiting for the answer.

@@ -1,0 +1,116 @@
+//! Claims waiting runs for workers with room.
+//!
+//! Runs when a run may have become claimable, when room comes free while runs wait, and when the next retry is due.
+//! Promise: runs are given in the order of lane, tenant and time, each leased to the worker that gets it; while
+//! runs wait that could not be claimed, nothing that is fired overtakes them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use punctual_domain::id::{JobId, Version};
+use punctual_domain::work::Leased;
+use punctual_store::{Claim, Shards};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::pass::{Duty, Next};
+
+/// A claim takes at most so many, so that other writes get their turn.
+const BATCH: usize = 1_000;
+
+impl Engine {
+    /// Claims for the worker with most room. Says whether there may be more to claim.
+    pub(crate) async fn claim(&self) -> Result<Claimed, Error> {
+        let Some(room) = self.desk.take(BATCH) else {
+            return Ok(Claimed::NoRoom);
+        };
+        let claim = Claim {
+            worker: room.worker,
+            queues: room.queues.to_vec(),
+            shards: Shards::All,
+            limit: room.attempts,
+        };
+        let claimed = self.claim_with(claim).await;
+        match claimed {
+            Ok(leased) => {
+                let is_full = leased.len() == room.attempts;
+                self.desk.give(&room, leased);
+                Ok(if is_full { Claimed::Full } else { Claimed::All })
+            }
+            Err(error) => {
+                self.desk.give(&room, Vec::new());
+                Err(error)
+            }
+        }
+    }
+
+    async fn claim_with(&self, claim: Claim) -> Result<Vec<Leased>, Error> {
+        let runs = self.store.claim(claim, self.clock.now()).await?;
+        let versions: Vec<(JobId, Version)> = runs.iter().map(|run| (run.job, run.version)).collect();
+        let jobs = self.bodies.of(&*self.store, &versions).await?;
+        let mut leased = Vec::with_capacity(runs.len());
+        for (run, job) in runs.into_iter().zip(jobs) {
+            match job {
+                Some(job) => leased.push(Leased { run, job }),
+                // Nobody lists it in a heartbeat, so it is reclaimed and fails as lost in the end.
+                None => {
+                    tracing::error!(run_id = %run.id(), job_id = %run.job, "a run's job is not in the store")
+                }
+            }
+        }
+        Ok(leased)
+    }
+}
+
+/// What a claim came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claimed {
+    /// Everything that could be claimed.
+    All,
+    /// As much as there was room for.
+    Full,
+    /// Nothing: there was no room.
+    NoRoom,
+}
+
+/// The duty.
+pub(crate) struct Claiming {
+    engine: Arc<Engine>,
+    /// When the next run that waits for its time may be claimed.
+    next_at: Option<Timestamp>,
+}
+
+impl Claiming {
+    /// Begins with a claim: what waits is not known.
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        engine.wakes.claimable();
+        Claiming { engine, next_at: None }
+    }
+}
+
+#[async_trait]
+impl Duty for Claiming {
+    const NAME: &'static str = "claim";
+
+    async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
+        let (desk, wakes) = (&self.engine.desk, &self.engine.wakes);
+        let is_time = self.next_at.is_some_and(|at| at <= now);
+        // Room alone is no reason to ask the store.
+        let may_wait = wakes.take_claimable() || desk.has_backlog.load(Ordering::Acquire) || is_time;
+        if may_wait {
+            desk.has_backlog.store(true, Ordering::Release);
+            match self.engine.claim().await? {
+                Claimed::Full => return Ok(Next::Now),
+                Claimed::NoRoom => return Ok(Next::Woken),
+                Claimed::All => {
+                    desk.has_backlog.store(false, Ordering::Release);
+                    desk.room_for_fire.notify_one();
+                    self.next_at = self.engine.store.next_available_at(&Shards::All).await?;
+                }
+            }
+        }
+        Ok(self.next_at.map_or(Next::Woken, Next::At))
+    }
+}

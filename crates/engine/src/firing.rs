@@ -1,0 +1,320 @@
+//! The firing loop: from the horizon to leased or waiting runs.
+//!
+//! Runs all the time on the node that owns the shards. Promise: entries are fired in the order they are due, in
+//! batches of which a few are under way; those that were overdue when the node started are fired beside, and never
+//! make the others late; entries whose firing failed are fired again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use punctual_domain::run::RunState;
+use punctual_domain::run::WaitingFor;
+use punctual_domain::work::Leased;
+use punctual_store::{Due, DueKey, DuePage, DueQuery, Shards};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::fire::{Epochs, Fired, Room};
+use crate::horizon::Horizon;
+use crate::pass::chain;
+
+/// Entries of one batch: large enough that a commit is shared, small enough to be quick.
+const BATCH: usize = 1_000;
+
+/// Batches under way: one being planned, one being written, one behind it.
+const BATCHES_MAX: usize = 3;
+
+/// Entries that are due wait for room while room keeps coming free, because a run that is born running costs two
+/// writes instead of five. If none came free for this long, they are fired all the same, and their runs wait.
+const FLOW: Duration = Duration::from_millis(250);
+
+/// No entry waits longer than this for room: well below the minute after which a slot is taken for missed.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
+
+/// After a failed batch.
+const PAUSE: SignedDuration = SignedDuration::from_millis(500);
+
+/// Entries that were due this long before the start are not on time any more, whatever is done.
+const OVERDUE: SignedDuration = SignedDuration::from_secs(1);
+
+/// The loop.
+pub(crate) struct Firing {
+    engine: Arc<Engine>,
+    epochs: watch::Receiver<Arc<Epochs>>,
+    horizon: Horizon,
+    overdue: Option<Overdue>,
+    batches: JoinSet<Batch>,
+    /// How many of the batches are overdue ones.
+    overdue_batches: usize,
+    reading: Option<JoinHandle<Result<DuePage, punctual_store::Error>>>,
+    paused_until: Option<Timestamp>,
+}
+
+/// What was due when the node started, read from the oldest on.
+struct Overdue {
+    after: Option<DueKey>,
+    until: Timestamp,
+    entries: std::collections::VecDeque<Due>,
+    is_read: bool,
+}
+
+/// A batch that was fired.
+struct Batch {
+    entries: Vec<Due>,
+    is_overdue: bool,
+    result: Result<Fired, Error>,
+}
+
+impl Firing {
+    /// A loop that has read nothing.
+    pub(crate) fn new(engine: Arc<Engine>, epochs: watch::Receiver<Arc<Epochs>>) -> Self {
+        let from = engine.clock.now() - OVERDUE;
+        Firing {
+            engine,
+            epochs,
+            horizon: Horizon::new(from),
+            overdue: Some(Overdue { after: None, until: from, entries: Default::default(), is_read: false }),
+            batches: JoinSet::new(),
+            overdue_batches: 0,
+            reading: None,
+            paused_until: None,
+        }
+    }
+
+    /// Fires until told to stop; then lets what is under way finish.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let engine = Arc::clone(&self.engine);
+        while !*stop.borrow() {
+            let now = engine.clock.now();
+            self.paused_until = self.paused_until.filter(|until| *until > now);
+            self.horizon.take(engine.wakes.take());
+            self.read_ahead(now);
+            if self.paused_until.is_none() {
+                self.fire_due(now);
+                self.fire_overdue().await;
+            }
+            let wait = engine.clock.sleep_until(self.wake_at(now));
+            tokio::select! {
+                () = wait => {}
+                () = engine.wakes.due.notified() => {}
+                () = engine.desk.room_for_fire.notified() => {}
+                Some(batch) = self.batches.join_next() => self.finish(batch, now),
+                page = join(&mut self.reading) => self.absorb(page, now),
+                _ = stop.changed() => {}
+            }
+        }
+        while let Some(batch) = self.batches.join_next().await {
+            self.finish(batch, engine.clock.now());
+        }
+        tracing::debug!("firing has stopped");
+    }
+
+    /// When to look again if nothing happens before.
+    fn wake_at(&self, now: Timestamp) -> Timestamp {
+        if let Some(until) = self.paused_until {
+            return until;
+        }
+        let is_full = self.batches.len() >= BATCHES_MAX;
+        let fire_at = self.horizon.next_at().filter(|_| !is_full).map(|at| match at <= now {
+            // It waits for room: look whether there still is a flow.
+            true => now + SignedDuration::from_millis(20),
+            false => at,
+        });
+        let load_at = self.horizon.load_at().filter(|_| self.reading.is_none());
+        // Time may be set; nothing is read when looking.
+        let at_last = now + SignedDuration::from_hours(1);
+        [fire_at, load_at].into_iter().flatten().fold(at_last, Timestamp::min)
+    }
+
+    fn read_ahead(&mut self, now: Timestamp) {
+        if self.reading.is_some() || self.horizon.load_at().is_none_or(|at| at > now) {
+            return;
+        }
+        // How far the read will reach is not known before it is done.
+        self.engine.wakes.set_reach(i64::MAX);
+        let (store, query) = (Arc::clone(&self.engine.store), self.horizon.query(now));
+        self.reading = Some(tokio::spawn(async move { store.due(query).await }));
+    }
+
+    fn absorb(&mut self, page: Result<DuePage, punctual_store::Error>, now: Timestamp) {
+        self.reading = None;
+        match page {
+            Ok(page) => {
+                let near = self.horizon.absorb(page, now);
+                self.engine.wakes.set_reach(self.horizon.reach());
+                self.prefetch(near);
+            }
+            Err(error) => self.pause("read ahead", &error, now),
+        }
+    }
+
+    /// Reads the bodies of what is due soon, so that firing finds them in memory.
+    fn prefetch(&self, entries: Vec<Due>) {
+        if entries.is_empty() {
+            return;
+        }
+        let engine = Arc::clone(&self.engine);
+        tokio::spawn(async move {
+            for entries in entries.chunks(BATCH) {
+                let versions: Vec<_> = entries.iter().map(|entry| (entry.key.job, entry.version)).collect();
+                // Firing reads what is missing, and says what is wrong.
+                let _ = engine.bodies.of(&*engine.store, &versions).await;
+            }
+        });
+    }
+
+    fn fire_due(&mut self, now: Timestamp) {
+        while self.batches.len() < BATCHES_MAX {
+            let Some(oldest) = self.horizon.next_at().filter(|at| *at <= now) else { return };
+            let Some(room) = self.room(oldest, now) else { return };
+            let entries = self.horizon.pop_due(now, room.as_ref().map_or(BATCH, |room| room.attempts));
+            self.spawn(entries, room, false);
+        }
+    }
+
+    /// Room for a batch whose oldest entry was due then: none if the batch is to wait for it; an empty one if its
+    /// runs are to wait.
+    fn room(&self, oldest: Timestamp, now: Timestamp) -> Option<Option<Room>> {
+        let desk = &self.engine.desk;
+        let has_backlog = desk.has_backlog.load(Ordering::Acquire);
+        if !has_backlog && let Some(room) = desk.take(BATCH) {
+            return Some(Some(room));
+        }
+        let is_flowing = desk.last_freed().is_some_and(|at| at.elapsed() < FLOW);
+        let is_patient = now.duration_since(oldest) < PATIENCE;
+        (!is_flowing || !is_patient).then_some(None)
+    }
+
+    /// One batch of overdue entries at a time, and only if nothing that is on time waits.
+    async fn fire_overdue(&mut self) {
+        if self.overdue_batches > 0 || self.batches.len() >= BATCHES_MAX {
+            return;
+        }
+        let Some(overdue) = &mut self.overdue else { return };
+        if overdue.entries.is_empty() && !overdue.is_read {
+            let query = DueQuery {
+                shards: Shards::All,
+                after: overdue.after,
+                until: overdue.until,
+                limit: 10 * BATCH,
+            };
+            match self.engine.store.due(query).await {
+                Ok(page) => {
+                    overdue.after = page.entries.last().map(|entry| entry.key);
+                    overdue.is_read = page.entries.len() < 10 * BATCH;
+                    overdue.entries.extend(page.entries);
+                }
+                Err(error) => return self.pause("read what is overdue", &error, self.engine.clock.now()),
+            }
+        }
+        if overdue.entries.is_empty() {
+            self.overdue = None;
+            return;
+        }
+        let has_backlog = self.engine.desk.has_backlog.load(Ordering::Acquire);
+        let room = self.engine.desk.take(BATCH / 2).filter(|_| !has_backlog);
+        let count = overdue.entries.len().min(BATCH / 2);
+        let entries = overdue.entries.drain(..count).collect();
+        self.spawn(entries, room, true);
+    }
+
+    fn spawn(&mut self, entries: Vec<Due>, room: Option<Room>, is_overdue: bool) {
+        if is_overdue {
+            self.overdue_batches += 1;
+        }
+        let engine = Arc::clone(&self.engine);
+        let epochs = Arc::clone(&self.epochs.borrow());
+        self.batches.spawn(async move {
+            let result = engine.fire(entries.clone(), &epochs, room.clone()).await;
+            match &result {
+                Ok(fired) => engine.hand_over(fired, room),
+                Err(_) => {
+                    if let Some(room) = &room {
+                        engine.desk.give(room, Vec::new());
+                    }
+                }
+            }
+            Batch { entries, is_overdue, result }
+        });
+    }
+
+    fn finish(&mut self, batch: Result<Batch, tokio::task::JoinError>, now: Timestamp) {
+        let batch = match batch {
+            Ok(batch) => batch,
+            Err(error) => {
+                // Its entries are still in the store: reading everything anew finds them.
+                tracing::error!(%error, "a batch of firings broke off");
+                self.horizon = Horizon::new(now - OVERDUE);
+                self.overdue_batches = 0;
+                self.overdue = Some(Overdue {
+                    after: None,
+                    until: now - OVERDUE,
+                    entries: Default::default(),
+                    is_read: false,
+                });
+                return;
+            }
+        };
+        if batch.is_overdue {
+            self.overdue_batches -= 1;
+        }
+        match batch.result {
+            Ok(fired) => tracing::trace!(
+                entries = batch.entries.len(),
+                runs = fired.runs.len(),
+                missed = fired.missed,
+                stale = fired.stale,
+                "fired"
+            ),
+            Err(error) => {
+                self.horizon.put_back(batch.entries);
+                self.pause("fire", &error, now);
+            }
+        }
+    }
+
+    fn pause(&mut self, what: &str, error: &(dyn std::error::Error + 'static), now: Timestamp) {
+        tracing::warn!(error = %chain(error), "cannot {what}; it is tried again");
+        self.paused_until = Some(now + PAUSE);
+    }
+}
+
+impl Engine {
+    /// Gives leased runs to their worker, and tells the loops of the rest.
+    fn hand_over(&self, fired: &Fired, room: Option<Room>) {
+        self.wakes.offer(fired.next.iter().copied());
+        let mut leased = Vec::new();
+        let mut is_claimable = false;
+        for (run, job) in &fired.runs {
+            match run.state {
+                RunState::Running(_) => leased.push(Leased { run: run.clone(), job: Arc::clone(job) }),
+                RunState::Pending(WaitingFor::Time | WaitingFor::Capacity | WaitingFor::Retry) => {
+                    is_claimable = true;
+                }
+                _ => {}
+            }
+        }
+        if let Some(room) = room {
+            self.desk.give(&room, leased);
+        }
+        if is_claimable {
+            self.wakes.claimable();
+        }
+    }
+}
+
+/// Waits for a read, if there is one.
+async fn join(
+    reading: &mut Option<JoinHandle<Result<DuePage, punctual_store::Error>>>,
+) -> Result<DuePage, punctual_store::Error> {
+    match reading {
+        Some(handle) => handle.await.unwrap_or_else(|error| {
+            Err(punctual_store::Error::Unavailable { reason: format!("a read broke off: {error}") })
+        }),
+        None => std::future::pending().await,
+    }
+}

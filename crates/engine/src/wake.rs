@@ -1,0 +1,77 @@
+//! Wake-ups: how a committed write reaches the loops of this node.
+//!
+//! Used after every commit that makes something due or claimable. Promise: a due entry that was committed behind
+//! the horizon's cover is offered to it, or the horizon reads everything anew; being told twice does no harm.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use punctual_store::Due;
+use tokio::sync::Notify;
+
+/// More offers than this at a time are forgotten, and the horizon reads the store instead.
+const OFFERS_MAX: usize = 50_000;
+
+/// What the steps tell the loops.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes {
+    /// Entries later than this are not offered: the horizon will read them. In milliseconds.
+    reach: AtomicI64,
+    offers: Mutex<Offers>,
+    /// The horizon has something to look at.
+    pub(crate) due: Notify,
+    /// A run may have become claimable.
+    pub(crate) claimable: Arc<Notify>,
+    is_claimable: AtomicBool,
+}
+
+/// Due entries that were committed since the horizon looked.
+#[derive(Debug, Default)]
+pub(crate) struct Offers {
+    pub(crate) entries: Vec<Due>,
+    /// Some were forgotten.
+    pub(crate) has_overflown: bool,
+}
+
+impl Wakes {
+    /// Tells the horizon of due entries, after their commit.
+    pub(crate) fn offer(&self, entries: impl IntoIterator<Item = Due>) {
+        // Read after the commit and before the horizon's next read: whoever is not told will read.
+        let reach = self.reach.load(Ordering::SeqCst);
+        let mut near = entries.into_iter().filter(|entry| entry.key.at.as_millisecond() <= reach).peekable();
+        if near.peek().is_none() {
+            return;
+        }
+        let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
+        for entry in near {
+            if offers.entries.len() >= OFFERS_MAX {
+                offers.has_overflown = true;
+                break;
+            }
+            offers.entries.push(entry);
+        }
+        drop(offers);
+        self.due.notify_one();
+    }
+
+    /// What was offered since the last time.
+    pub(crate) fn take(&self) -> Offers {
+        std::mem::take(&mut self.offers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells the claim loop that a run may have become claimable, after its commit.
+    pub(crate) fn claimable(&self) {
+        self.is_claimable.store(true, Ordering::SeqCst);
+        self.claimable.notify_one();
+    }
+
+    /// Whether a run may have become claimable since the last time.
+    pub(crate) fn take_claimable(&self) -> bool {
+        self.is_claimable.swap(false, Ordering::SeqCst)
+    }
+
+    /// How far offers are wanted. Everything, while a read is under way whose end is not known yet.
+    pub(crate) fn set_reach(&self, reach: i64) {
+        self.reach.store(reach, Ordering::SeqCst);
+    }
+}

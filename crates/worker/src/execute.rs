@@ -1,0 +1,241 @@
+//! Executes an attempt: the side effect, by its target.
+//!
+//! Runs on a worker that holds the lease. Promise: a report of the same shape for every target, within the
+//! attempt's timeout; this is the only place that tells targets apart.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::HeaderValue;
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use punctual_domain::attempt::{Failure, Output};
+use punctual_domain::job::{Http, Job, Method, Target};
+use punctual_domain::work::Leased;
+use punctual_domain::{Outcome, Report, Run};
+
+use crate::targets::function::Functions;
+use crate::targets::http::{self, Answer, Call, Cause, Client, Headers, Phase, Response, Secret, names};
+
+/// Everything that attempts are executed with.
+#[derive(Clone)]
+pub struct Targets {
+    /// Makes HTTP callbacks.
+    pub http: Client,
+    /// Signs them; the newest first.
+    pub secrets: Arc<[Secret]>,
+    /// Handlers of this process.
+    pub functions: Functions,
+    /// What time it is.
+    pub now: fn() -> Timestamp,
+}
+
+/// How long a connection may take to be ready.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Targets {
+    /// Executes an attempt.
+    pub async fn execute(&self, leased: &Leased) -> Report {
+        let started_at = (self.now)();
+        let timeout = leased.job.spec.policies.timeouts.attempt;
+        let report = match &leased.job.spec.target {
+            Target::Discard => Ok(succeeded(started_at)),
+            Target::Http(target) => Ok(self.call_back(target, leased, started_at, timeout).await),
+            Target::Function { name } => {
+                let call = self.functions.call(name, leased);
+                tokio::time::timeout(timeout, call).await.map(|answer| match answer {
+                    Ok(output) => Report { output: output.map(text_output), ..succeeded(started_at) },
+                    Err(error) => failed(started_at, error),
+                })
+            }
+        };
+        let report = report.unwrap_or_else(|_| timed_out(started_at, timeout));
+        // A clock that was set back must not make an attempt end before it began.
+        Report { finished_at: (self.now)().max(started_at), ..report }
+    }
+
+    async fn call_back(&self, target: &Http, leased: &Leased, at: Timestamp, timeout: Duration) -> Report {
+        let parsed = http::Target::parse(&target.url).and_then(|url| {
+            let pairs = target.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            Ok((url, Headers::parse(pairs)?))
+        });
+        let (url, headers) = match parsed {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let (code, message) = (error.code().into(), error.to_string());
+                return failed(at, Failure { code, message, is_retryable: false, retry_after: None });
+            }
+        };
+        let key = leased.run.idempotency_key().to_string();
+        let own = own_headers(&leased.run, &leased.job, &key, at, timeout);
+        let answer = self
+            .http
+            .send(&Call {
+                target: &url,
+                method: method(target.method),
+                headers: &headers,
+                own: &own,
+                body: body(target.method, &leased.job),
+                webhook_id: &key,
+                timestamp_s: at.as_second(),
+                secrets: &self.secrets,
+                timeout,
+                connect_timeout: CONNECT_TIMEOUT.min(timeout),
+                tenant_policy: None,
+            })
+            .await;
+        Report { phases: phases(&answer), ..judge(answer, at) }
+    }
+}
+
+fn method(method: Method) -> ::http::Method {
+    match method {
+        Method::Post => ::http::Method::POST,
+        Method::Put => ::http::Method::PUT,
+        Method::Patch => ::http::Method::PATCH,
+        Method::Get => ::http::Method::GET,
+        Method::Delete => ::http::Method::DELETE,
+    }
+}
+
+fn body(method: Method, job: &Job) -> Bytes {
+    match method {
+        Method::Get | Method::Delete => Bytes::new(),
+        Method::Post | Method::Put | Method::Patch => job
+            .spec
+            .payload
+            .as_deref()
+            .map_or_else(Bytes::new, |text| Bytes::copy_from_slice(text.as_bytes())),
+    }
+}
+
+fn own_headers(
+    run: &Run,
+    job: &Job,
+    key: &str,
+    now: Timestamp,
+    timeout: Duration,
+) -> Vec<(::http::HeaderName, HeaderValue)> {
+    let deadline = SignedDuration::try_from(timeout).ok().and_then(|timeout| now.checked_add(timeout).ok());
+    let values = [
+        (names::IDEMPOTENCY_KEY, Some(key.to_owned())),
+        (names::RUN_ID, Some(run.id().to_string())),
+        (names::JOB_ID, Some(job.id.to_string())),
+        (names::SCHEDULED_FOR, Some(run.scheduled_for.to_string())),
+        (names::ATTEMPT, Some(run.attempt.to_string())),
+        (names::DEADLINE, deadline.map(|at| at.to_string())),
+        (names::CORRELATION_ID, run.correlation_id.as_deref().map(str::to_owned)),
+    ];
+    // What is not a header value was refused when the job was registered.
+    let value = |text: String| HeaderValue::try_from(text).ok();
+    values.into_iter().filter_map(|(name, text)| Some((name, value(text?)?))).collect()
+}
+
+/// 2xx succeeds. What may be different another time is retried: 408, 425, 429, 5xx and failures of the network.
+fn judge(answer: Answer, at: Timestamp) -> Report {
+    match answer.result {
+        Ok(response) if response.status.is_success() => {
+            let status = Some(i32::from(response.status.as_u16()));
+            Report { status, output: output(response), ..succeeded(at) }
+        }
+        Ok(response) => {
+            let code = response.status.as_u16();
+            let is_retryable = matches!(code, 408 | 425 | 429) || response.status.is_server_error();
+            let what = response.status.canonical_reason().unwrap_or("unknown status");
+            let hint = if response.status.is_redirection() { "; redirects are not followed" } else { "" };
+            let error = Failure {
+                code: "http_status".into(),
+                message: format!("the target answered {code} {what}{hint}"),
+                is_retryable,
+                retry_after: response.retry_after,
+            };
+            Report { status: Some(i32::from(code)), output: output(response), ..failed(at, error) }
+        }
+        Err(failure) => {
+            let outcome = match failure.cause {
+                Cause::TimedOut { .. } => Outcome::TimedOut,
+                _ => Outcome::Failed,
+            };
+            let is_retryable = !matches!(failure.cause, Cause::Refused(_) | Cause::Unsendable(_));
+            let error = Failure {
+                code: failure.cause.code().into(),
+                message: failure.to_string(),
+                is_retryable,
+                retry_after: None,
+            };
+            let status = failure.status.map(|status| i32::from(status.as_u16()));
+            Report { outcome, status, ..failed(at, error) }
+        }
+    }
+}
+
+fn output(response: Response) -> Option<Output> {
+    let is_empty = response.body.is_empty() && !response.truncated;
+    (!is_empty).then(|| Output { bytes: response.body.to_vec(), is_truncated: response.truncated })
+}
+
+fn phases(answer: &Answer) -> Vec<(Cow<'static, str>, Duration)> {
+    const NAMED: [(&str, Phase); 6] = [
+        ("queued", Phase::Queued),
+        ("dns", Phase::Dns),
+        ("connect", Phase::Connect),
+        ("tls", Phase::Tls),
+        ("first_byte", Phase::FirstByte),
+        ("body", Phase::Body),
+    ];
+    let spent = NAMED.map(|(name, phase)| (Cow::Borrowed(name), answer.timings.of(phase)));
+    spent.into_iter().filter(|(_, time)| *time >= Duration::from_millis(1)).collect()
+}
+
+/// Output is kept up to here, as of an HTTP target.
+const OUTPUT_MAX: usize = 64 * 1024;
+
+fn text_output(text: String) -> Output {
+    let is_truncated = text.len() > OUTPUT_MAX;
+    let mut bytes = text.into_bytes();
+    bytes.truncate(OUTPUT_MAX);
+    Output { bytes, is_truncated }
+}
+
+fn succeeded(at: Timestamp) -> Report {
+    Report {
+        outcome: Outcome::Succeeded,
+        started_at: at,
+        finished_at: at,
+        error: None,
+        output: None,
+        status: None,
+        phases: Vec::new(),
+    }
+}
+
+fn failed(at: Timestamp, error: Failure) -> Report {
+    Report { outcome: Outcome::Failed, error: Some(error), ..succeeded(at) }
+}
+
+fn timed_out(at: Timestamp, timeout: Duration) -> Report {
+    let error = Failure {
+        code: "timed_out".into(),
+        message: format!("the attempt took longer than its timeout of {timeout:?}"),
+        is_retryable: true,
+        retry_after: None,
+    };
+    Report { outcome: Outcome::TimedOut, ..failed(at, error) }
+}
+
+/// The report of an attempt that was stopped because somebody asked.
+pub(crate) fn cancelled(at: Timestamp) -> Report {
+    Report { outcome: Outcome::Cancelled, ..succeeded(at) }
+}
+
+/// The report of an attempt whose execution panicked.
+pub(crate) fn broken(at: Timestamp) -> Report {
+    let error = Failure {
+        code: "internal".into(),
+        message: "the worker failed while it executed this attempt; its log says why".into(),
+        is_retryable: true,
+        retry_after: None,
+    };
+    failed(at, error)
+}
