@@ -179,6 +179,18 @@ impl Store for Embedded {
         self.readers.ask(move |connection| read::request(connection, tenant, &key, now)).await
     }
 
+    async fn remember(
+        &self,
+        requests: Vec<Subject>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<(), Refused>>, Error> {
+        self.writers
+            .submit(move |writer| {
+                requests.iter().map(|request| writer.remember(Some(request), now)).collect()
+            })
+            .await
+    }
+
     async fn trigger(
         &self,
         triggers: Vec<Trigger>,

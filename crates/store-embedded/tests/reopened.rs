@@ -84,6 +84,14 @@ impl Store for Reopened {
         anew!(self, request(tenant, key, now))
     }
 
+    async fn remember(
+        &self,
+        requests: Vec<Subject>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<(), Refused>>, Error> {
+        anew!(self, remember(requests, now))
+    }
+
     async fn trigger(
         &self,
         triggers: Vec<Trigger>,

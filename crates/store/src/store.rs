@@ -63,7 +63,14 @@ pub trait Store: Send + Sync + 'static {
     /// What a request under an `Idempotency-Key` was for, if it is remembered.
     async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error>;
 
-    /// Runs outside the schedule.
+    /// Remembers requests that were done elsewhere, unless they are remembered already.
+    async fn remember(
+        &self,
+        requests: Vec<Subject>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<(), Refused>>, Error>;
+
+    /// Runs outside the schedule. A request that is remembered without a result gets the run's id.
     async fn trigger(
         &self,
         triggers: Vec<Trigger>,

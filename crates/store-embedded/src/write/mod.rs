@@ -170,7 +170,7 @@ impl Writer {
     }
 
     /// Remembers a request, unless it is remembered already.
-    fn remember(&self, request: Option<&Subject>, now: Timestamp) -> Answer<()> {
+    pub(crate) fn remember(&self, request: Option<&Subject>, now: Timestamp) -> Answer<()> {
         let Some(subject) = request else { return Ok(Ok(())) };
         let known: Option<i64> = self
             .connection

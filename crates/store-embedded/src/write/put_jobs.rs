@@ -192,6 +192,13 @@ impl Writer {
             .map_err(failed)?;
         let tenant = punctual_domain::TenantId(tenant);
         let parent = Parent { job: trigger.job, tenant, version: trigger.version };
-        self.give_birth(parent, trigger.birth, now).map(Ok)
+        let run = self.give_birth(parent, trigger.birth, now)?;
+        if let Some(subject) = trigger.request.filter(|subject| subject.result.is_empty()) {
+            self.line(
+                "update requests set result = ?3 where tenant = ?1 and key = ?2",
+                params![subject.tenant.0, subject.key, run.id().to_string()],
+            )?;
+        }
+        Ok(Ok(run))
     }
 }

@@ -184,6 +184,46 @@ pub async fn a_request_is_remembered_with_what_it_did(store: Arc<dyn Store>) {
     assert!(store.trigger(vec![later], world.now).await.expect("trigger")[0].is_ok());
 }
 
+/// A trigger without a result of its own is remembered with its run.
+pub async fn a_trigger_is_remembered_with_its_run(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let job = world.register("job", world.now).await;
+    let request = Subject {
+        tenant: TenantId::DEFAULT,
+        key: "req-2".into(),
+        fingerprint: [7; 16],
+        expires_at: world.after(3600),
+        result: String::new(),
+    };
+    let birth = birth(&job, world.now);
+    let trigger = Trigger { job: job.id, version: job.version, birth, request: Some(request.clone()) };
+    let run = store.trigger(vec![trigger], world.now).await.expect("trigger").remove(0).expect("triggered");
+    let known = store.request(TenantId::DEFAULT, "req-2", world.now).await.expect("request");
+    assert_eq!(known, Some(Subject { result: run.id().to_string(), ..request }));
+}
+
+/// What is done without a put or a trigger can be remembered by itself, once.
+pub async fn a_request_is_remembered_by_itself(store: Arc<dyn Store>) {
+    let world = World::new(store.clone()).await;
+    let request = |key: &str, result: &str| Subject {
+        tenant: TenantId::DEFAULT,
+        key: key.into(),
+        fingerprint: [7; 16],
+        expires_at: world.after(3600),
+        result: result.into(),
+    };
+    let requests = vec![request("a", "1"), request("b", "2"), request("a", "3")];
+    let answers = store.remember(requests, world.now).await.expect("remember");
+    assert_eq!(answers, [Ok(()), Ok(()), Err(Refused::Repeated)]);
+    let known = store.request(TenantId::DEFAULT, "a", world.now).await.expect("request");
+    assert_eq!(known, Some(request("a", "1")));
+    assert_eq!(
+        store.request(TenantId(7), "a", world.now).await.expect("request"),
+        None,
+        "it is the tenant's"
+    );
+}
+
 /// There is no moment in which a `now` job exists without its run.
 pub async fn a_now_job_gets_its_run_in_the_same_commit(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;

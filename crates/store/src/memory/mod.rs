@@ -98,6 +98,15 @@ impl Store for Memory {
         Ok(self.state().request(tenant, key, now).cloned())
     }
 
+    async fn remember(
+        &self,
+        requests: Vec<Subject>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<(), Refused>>, Error> {
+        let mut state = self.state();
+        Ok(requests.into_iter().map(|request| state.remember(Some(request), now)).collect())
+    }
+
     async fn trigger(
         &self,
         triggers: Vec<Trigger>,

@@ -144,7 +144,14 @@ impl State {
         if stored.job.version != trigger.version {
             return Err(Refused::WrongVersion { current: stored.job.version });
         }
+        let request = trigger.request.as_ref().map(|subject| (subject.tenant, subject.key.clone()));
         self.remember(trigger.request, now)?;
-        Ok(self.give_birth(&stored.job, trigger.birth, now))
+        let run = self.give_birth(&stored.job, trigger.birth, now);
+        if let Some(subject) = request.and_then(|request| self.requests.get_mut(&request))
+            && subject.result.is_empty()
+        {
+            subject.result = run.id().to_string();
+        }
+        Ok(run)
     }
 }
