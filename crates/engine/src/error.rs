@@ -9,6 +9,12 @@ pub enum Error {
     /// There is no such job, or it is another tenant's.
     #[error("job `{0}` not found")]
     JobNotFound(String),
+    /// There is no such run, or it is another tenant's.
+    #[error("run `{0}` not found")]
+    RunNotFound(String),
+    /// There is no such tenant.
+    #[error("tenant `{0}` not found")]
+    TenantNotFound(String),
     /// Another job has the key.
     #[error("the key `{key}` is taken by job {by}")]
     KeyTaken {
@@ -39,6 +45,9 @@ pub enum Error {
         /// What was tried.
         action: &'static str,
     },
+    /// The run is not in a state for this.
+    #[error(transparent)]
+    Run(#[from] punctual_domain::lifecycle::Refused),
     /// The store cannot do it.
     #[error(transparent)]
     Store(#[from] punctual_store::Error),

@@ -57,13 +57,26 @@ impl Engine {
         tenant: TenantId,
         specs: Vec<(Spec, Option<Subject>)>,
     ) -> Result<Vec<Result<Registered, Error>>, Error> {
+        self.register_answering(tenant, specs, |_, _| ()).await
+    }
+
+    /// Registers new jobs and remembers each request in the same commit, as `answer` leaves it.
+    pub async fn register_answering(
+        &self,
+        tenant: TenantId,
+        specs: Vec<(Spec, Option<Subject>)>,
+        answer: impl Fn(&Registered, &mut Subject) + Send,
+    ) -> Result<Vec<Result<Registered, Error>>, Error> {
         let now = self.clock.now();
         let mut answers: Vec<Option<Result<Registered, Error>>> = Vec::new();
         let (mut puts, mut places) = (Vec::new(), Vec::new());
         for (spec, request) in specs {
             let prepared = self.prepare(tenant, spec, request, now);
             match prepared {
-                Ok((put, registered)) => {
+                Ok((mut put, registered)) => {
+                    if let Some(request) = &mut put.request {
+                        answer(&registered, request);
+                    }
                     places.push((answers.len(), registered));
                     answers.push(None);
                     puts.push(put);
@@ -163,6 +176,34 @@ impl Engine {
         .await
     }
 
+    /// Creates the job with a key, or changes it. The second answer says whether it is new.
+    pub async fn upsert(
+        &self,
+        tenant: TenantId,
+        key: &str,
+        expected: Option<Version>,
+        spec: Spec,
+    ) -> Result<(Registered, bool), Error> {
+        for _ in 0..TRIES {
+            let spec = Spec { key: Some(key.into()), ..spec.clone() };
+            if let Some(id) = self.store.job_by_key(tenant, key).await? {
+                match self.update(tenant, id, expected, spec, Waiting::Keep).await {
+                    Err(Error::JobNotFound(_)) if expected.is_none() => continue, // Deleted in between.
+                    answer => return answer.map(|registered| (registered, false)),
+                }
+            }
+            if expected.is_some() {
+                return Err(Error::JobNotFound(key.into()));
+            }
+            match self.register(tenant, vec![(spec, None)]).await?.into_iter().next() {
+                Some(Err(Error::KeyTaken { .. })) => {} // Somebody was quicker.
+                Some(answer) => return answer.map(|registered| (registered, true)),
+                None => break,
+            }
+        }
+        Err(busy())
+    }
+
     /// Pauses a job: no slot becomes a run until it is resumed.
     pub async fn pause(
         &self,
@@ -254,7 +295,7 @@ impl Engine {
         Err(busy())
     }
 
-    async fn find(&self, tenant: TenantId, id: JobId) -> Result<Stored, Error> {
+    pub(crate) async fn find(&self, tenant: TenantId, id: JobId) -> Result<Stored, Error> {
         let found = self.store.jobs(&[id]).await?.into_iter().next().flatten();
         found.filter(|stored| stored.job.tenant == tenant).ok_or_else(|| Error::JobNotFound(id.to_string()))
     }
@@ -389,7 +430,7 @@ struct Change {
     skipped_since: Option<Timestamp>,
 }
 
-fn busy() -> Error {
+pub(crate) fn busy() -> Error {
     Error::Store(punctual_store::Error::Unavailable {
         reason: "the job is being changed by others; try again".into(),
     })
@@ -424,7 +465,12 @@ fn first_slot(job: &Job, timetable: &Timetable, now: Timestamp) -> Result<Timest
 }
 
 /// The slot that is due next, strictly after now; none if the job does not fire.
-fn next_slot(job: &Job, timetable: &Timetable, progress: Progress, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn next_slot(
+    job: &Job,
+    timetable: &Timetable,
+    progress: Progress,
+    now: Timestamp,
+) -> Option<Timestamp> {
     job.is_active().then(|| timetable.next_given(now, progress)).flatten()
 }
 

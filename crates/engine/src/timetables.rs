@@ -35,6 +35,11 @@ impl Timetables {
         Timetables { tzdb, shared: Mutex::default() }
     }
 
+    /// The time zones they are made from.
+    pub fn tzdb(&self) -> &Arc<Tzdb> {
+        &self.tzdb
+    }
+
     /// The timetable of a job.
     pub fn of(&self, job: &Job) -> Result<Arc<Timetable>, Error> {
         let Some(key) = key(&job.spec.schedule) else {

@@ -1,0 +1,315 @@
+//! Tells what is and what was, and does what people do about it: cancel, redrive, acknowledge.
+//!
+//! Runs when the API or the console asks. Promise: reads are pages with a cursor and bounded work; another tenant's
+//! job or run is not there; what was asked for under an `Idempotency-Key` is remembered for a day.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::tz::Offset;
+use jiff::{SignedDuration, Timestamp};
+use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
+use punctual_domain::job::Job;
+use punctual_domain::run::{Cause, Run};
+use punctual_domain::{LedgerEntry, Tenant, TenantName};
+use punctual_schedule::{DstNote, Timetable, Tzdb};
+use punctual_store::{Cancellation, Refused};
+
+pub use punctual_store::{JobFilter, Page, PageRequest, RunDetail, RunFilter, Stored, Subject};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::fire::counts_from_completion;
+use crate::register::{Registered, busy, next_slot};
+
+/// A job and what its row does not say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// The job.
+    pub job: Arc<Job>,
+    /// When it fires next: its next slot and its spread.
+    pub next_fire_at: Option<Timestamp>,
+    /// Its schedule has no more slots.
+    pub is_over: bool,
+}
+
+/// A slot to come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upcoming {
+    /// Its nominal time.
+    pub slot: Timestamp,
+    /// When it fires: later by the job's spread.
+    pub fires_at: Timestamp,
+    /// On the clock of the job's zone.
+    pub local: String,
+    /// What a change of the clock does to it.
+    pub note: Option<DstNote>,
+}
+
+/// How long an `Idempotency-Key` is remembered.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
+
+/// A cancellation that meets a change of its job is tried again this often.
+const TRIES: usize = 5;
+
+// Jobs.
+impl Engine {
+    /// A job of a tenant.
+    pub async fn job(&self, tenant: TenantId, id: JobId) -> Result<Seen, Error> {
+        self.find(tenant, id).await.map(|stored| self.see(&stored))
+    }
+
+    /// The job with a client-chosen key.
+    pub async fn job_by_key(&self, tenant: TenantId, key: &str) -> Result<Seen, Error> {
+        let id = self.store.job_by_key(tenant, key).await?;
+        self.job(tenant, id.ok_or_else(|| Error::JobNotFound(key.into()))?).await
+    }
+
+    /// Jobs in the order of their ids.
+    pub async fn list_jobs(
+        &self,
+        filter: &JobFilter,
+        page: PageRequest<JobId>,
+    ) -> Result<Page<Seen, JobId>, Error> {
+        let page = self.store.list_jobs(filter, page).await?;
+        Ok(Page { items: page.items.iter().map(|stored| self.see(stored)).collect(), next: page.next })
+    }
+
+    /// A job that was just registered or changed.
+    pub fn seen(&self, registered: &Registered) -> Seen {
+        let job = Arc::new(registered.job.clone());
+        let next_fire_at = self.timetables.of(&job).ok().and_then(|timetable| {
+            let slot = registered.next_slot?;
+            Some(slot + spread(&timetable))
+        });
+        Seen { next_fire_at, is_over: false, job }
+    }
+
+    fn see(&self, stored: &Stored) -> Seen {
+        let job = Arc::clone(&stored.job);
+        // A zone that is gone from the database has no slots, and is told by a warning.
+        let Ok(timetable) = self.timetables.of(&job) else {
+            return Seen { job, next_fire_at: None, is_over: false };
+        };
+        let slot = next_slot(&job, &timetable, stored.progress, self.clock.now());
+        // An open run brings the next slot of a period from completion.
+        let is_waiting = counts_from_completion(&job)
+            && job.max_fires().is_none_or(|most| stored.progress.fired < most.get());
+        let is_over = job.is_active() && slot.is_none() && !is_waiting;
+        Seen { next_fire_at: slot.map(|slot| slot + spread(&timetable)), is_over, job }
+    }
+
+    /// What a job's owner should know.
+    pub fn warnings(&self, job: &Job) -> Vec<String> {
+        match self.timetables.of(job) {
+            Ok(timetable) => timetable.warnings(self.clock.now()),
+            Err(error) => vec![error.to_string()],
+        }
+    }
+
+    /// The newest run of a job.
+    pub async fn last_run(&self, job: JobId) -> Result<Option<Run>, Error> {
+        let filter = RunFilter { job: Some(job), ..RunFilter::default() };
+        Ok(self.store.runs(&filter, PageRequest::first(1)).await?.items.into_iter().next())
+    }
+
+    /// The slots of a job after a time, paused or not.
+    pub async fn upcoming(
+        &self,
+        tenant: TenantId,
+        id: JobId,
+        after: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<Upcoming>, Error> {
+        let stored = self.find(tenant, id).await?;
+        let timetable = self.timetables.of(&stored.job)?;
+        let after = after.unwrap_or_else(|| self.clock.now());
+        let left = stored
+            .job
+            .max_fires()
+            .map_or(u64::MAX, |most| most.get() - stored.progress.fired.min(most.get()));
+        let limit = limit.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let slots: Vec<Timestamp> = match counts_from_completion(&stored.job) {
+            true => timetable.next_given(after, stored.progress).into_iter().take(limit).collect(),
+            false => timetable.upcoming(after).take(limit).collect(),
+        };
+        let upcoming = |slot: Timestamp| {
+            let offset = Offset::from_seconds(timetable.zone().offset_at(slot)).unwrap_or(Offset::UTC);
+            Upcoming {
+                slot,
+                fires_at: slot + spread(&timetable),
+                local: slot.display_with_offset(offset).to_string(),
+                note: timetable.dst_note(slot),
+            }
+        };
+        Ok(slots.into_iter().map(upcoming).collect())
+    }
+
+    /// The account of a job's slots that did not simply run, newest first.
+    pub async fn ledger(
+        &self,
+        tenant: TenantId,
+        job: JobId,
+        page: PageRequest<Timestamp>,
+    ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
+        self.find(tenant, job).await?;
+        Ok(self.store.ledger(job, page).await?)
+    }
+}
+
+fn spread(timetable: &Timetable) -> SignedDuration {
+    SignedDuration::try_from(timetable.spread_offset()).unwrap_or_default()
+}
+
+// Runs and dead letters.
+impl Engine {
+    /// Runs, newest first. A page may be empty and still have a next one.
+    pub async fn runs(
+        &self,
+        filter: &RunFilter,
+        page: PageRequest<Sequence>,
+    ) -> Result<Page<Run, Sequence>, Error> {
+        Ok(self.store.runs(filter, page).await?)
+    }
+
+    /// A run with its attempts.
+    pub async fn run(&self, tenant: TenantId, id: RunId) -> Result<RunDetail, Error> {
+        let found = self.store.run(id).await?.filter(|detail| detail.run.tenant == tenant);
+        found.ok_or_else(|| Error::RunNotFound(id.to_string()))
+    }
+
+    /// When runs were due: their nominal time and their job's spread. Lateness counts from there.
+    pub async fn due_times(&self, runs: &[Run]) -> Result<Vec<Timestamp>, Error> {
+        let ids: Vec<JobId> = runs.iter().map(|run| run.job).collect::<BTreeSet<_>>().into_iter().collect();
+        let jobs = self.store.jobs(&ids).await?;
+        let spread_of = |run: &Run| {
+            let stored = jobs.get(ids.binary_search(&run.job).ok()?)?.as_ref()?;
+            stored.job.spec.schedule.spread?;
+            (run.cause == Cause::Schedule).then_some(())?;
+            self.timetables.of(&stored.job).ok().map(|timetable| spread(&timetable))
+        };
+        Ok(runs.iter().map(|run| run.scheduled_for + spread_of(run).unwrap_or_default()).collect())
+    }
+
+    /// Ends a waiting run, or asks a running one to stop.
+    pub async fn cancel(&self, tenant: TenantId, id: RunId) -> Result<Run, Error> {
+        for _ in 0..TRIES {
+            let now = self.clock.now();
+            let run = self.run(tenant, id).await?.run;
+            let fired_with = self.store.job_versions(&[(run.job, run.version)]).await?;
+            let successor = match fired_with.into_iter().next().flatten() {
+                Some(stored) => self.successor_of(run.job, &stored.job, now).await?,
+                None => None,
+            };
+            let cancellation = Cancellation { run: id, successor };
+            match self.store.cancel(vec![cancellation], now).await?.into_iter().next() {
+                Some(Ok(run)) => {
+                    self.wakes.offer(successor.and_then(|successor| successor.due));
+                    return Ok(run);
+                }
+                // The job changed since its next slot was computed: compute it anew.
+                Some(Err(Refused::WrongVersion { .. } | Refused::NoJob)) => {}
+                Some(Err(refused)) => return Err(refused_run(refused, id)),
+                None => break,
+            }
+        }
+        Err(busy())
+    }
+
+    /// Dead runs go on: the same run, the next attempt. Each stands for itself.
+    pub async fn redrive(&self, tenant: TenantId, ids: &[RunId]) -> Result<Vec<Result<Run, Error>>, Error> {
+        let now = self.clock.now();
+        let owned = self.owned(tenant, ids).await?;
+        let known: Vec<RunId> = owned.iter().flatten().copied().collect();
+        let mut answers = self.store.redrive(&known, now).await?.into_iter();
+        self.wakes.claimable();
+        Ok(owned
+            .into_iter()
+            .zip(ids)
+            .map(|(own, id)| match own.and_then(|_| answers.next()) {
+                Some(answer) => answer.map_err(|refused| refused_run(refused, *id)),
+                None => Err(Error::RunNotFound(id.to_string())),
+            })
+            .collect())
+    }
+
+    /// Dead runs stay as they are and leave the dead letters. Each stands for itself.
+    pub async fn acknowledge(
+        &self,
+        tenant: TenantId,
+        ids: &[RunId],
+    ) -> Result<Vec<Result<(), Error>>, Error> {
+        let owned = self.owned(tenant, ids).await?;
+        let known: Vec<RunId> = owned.iter().flatten().copied().collect();
+        let mut answers = self.store.acknowledge(&known).await?.into_iter();
+        Ok(owned
+            .into_iter()
+            .zip(ids)
+            .map(|(own, id)| match own.and_then(|_| answers.next()) {
+                Some(answer) => answer.map_err(|refused| refused_run(refused, *id)),
+                None => Err(Error::RunNotFound(id.to_string())),
+            })
+            .collect())
+    }
+
+    /// Those of the runs that are the tenant's, in their places.
+    async fn owned(&self, tenant: TenantId, ids: &[RunId]) -> Result<Vec<Option<RunId>>, Error> {
+        let mut owned = Vec::with_capacity(ids.len());
+        for id in ids {
+            let found = self.store.run(*id).await?;
+            owned.push(found.filter(|detail| detail.run.tenant == tenant).map(|_| *id));
+        }
+        Ok(owned)
+    }
+}
+
+fn refused_run(refused: Refused, id: RunId) -> Error {
+    match refused {
+        Refused::NoRun => Error::RunNotFound(id.to_string()),
+        Refused::Lifecycle(refused) => Error::Run(refused),
+        // Its job is gone: there is nothing to go on with.
+        Refused::NoJob => Error::JobNotFound(format!("of run {id}")),
+        Refused::StaleEpoch
+        | Refused::NotDue
+        | Refused::WrongVersion { .. }
+        | Refused::KeyTaken { .. }
+        | Refused::Repeated => busy(),
+    }
+}
+
+// Tenants and requests.
+impl Engine {
+    /// All tenants.
+    pub async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
+        Ok(self.store.tenants().await?)
+    }
+
+    /// Creates a tenant, or finds the one of that name.
+    pub async fn put_tenant(&self, name: &TenantName) -> Result<Tenant, Error> {
+        Ok(self.store.put_tenant(name, self.clock.now()).await?)
+    }
+
+    /// The time zones in use.
+    pub fn tzdb(&self) -> &Arc<Tzdb> {
+        self.timetables.tzdb()
+    }
+
+    /// A request under an `Idempotency-Key`, to be remembered with what comes of it.
+    pub fn request(&self, tenant: TenantId, key: String, fingerprint: [u8; 16]) -> Subject {
+        Subject { tenant, key, fingerprint, expires_at: self.clock.now() + REMEMBERED, result: String::new() }
+    }
+
+    /// What came of a request, if it was made before.
+    pub async fn remembered(&self, tenant: TenantId, key: &str) -> Result<Option<Subject>, Error> {
+        Ok(self.store.request(tenant, key, self.clock.now()).await?)
+    }
+
+    /// Remembers what came of a request that no put or trigger remembers. If another one was quicker, that one's.
+    pub async fn remember(&self, request: Subject) -> Result<Subject, Error> {
+        let now = self.clock.now();
+        match self.store.remember(vec![request.clone()], now).await?.into_iter().next() {
+            Some(Ok(())) => Ok(request),
+            _ => self.store.request(request.tenant, &request.key, now).await?.ok_or_else(busy),
+        }
+    }
+}
