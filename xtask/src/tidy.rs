@@ -46,7 +46,19 @@ const RULES: [Rule; 8] = [
         may_use: &["punctual-domain", "punctual-schedule", "punctual-store"],
         must_not_use: &["tokio-postgres", "axum", "hyper"],
     },
-    Rule { package: "punctual", may_use: &["punctual-schedule"], must_not_use: &[] },
+    // The binary is where the parts meet.
+    Rule {
+        package: "punctual",
+        may_use: &[
+            "punctual-domain",
+            "punctual-engine",
+            "punctual-schedule",
+            "punctual-store",
+            "punctual-store-embedded",
+            "punctual-worker",
+        ],
+        must_not_use: &["reqwest"],
+    },
     Rule { package: "xtask", may_use: &[], must_not_use: &["tokio"] },
 ];
 
