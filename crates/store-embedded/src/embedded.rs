@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter, Page,
-    PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Health, Heartbeat, Held,
+    JobFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject,
+    Trigger,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -128,6 +129,10 @@ impl Drop for Readers {
 impl Store for Embedded {
     fn shard_count(&self) -> u16 {
         self.shards
+    }
+
+    fn health(&self) -> Health {
+        self.writers.health()
     }
 
     async fn acquire(

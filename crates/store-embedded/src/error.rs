@@ -48,6 +48,13 @@ pub enum OpenError {
     },
 }
 
+/// Whether something could not be made durable.
+pub(crate) fn is_fsync(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    matches!(code, Some(SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC))
+}
+
 /// An error of SQLite in the words of the store.
 pub(crate) fn failed(error: rusqlite::Error) -> Error {
     use rusqlite::ErrorCode;

@@ -17,12 +17,13 @@ pub(crate) fn open_writer(path: &Path, shards: u16) -> Result<Connection, OpenEr
     let damaged =
         |error: rusqlite::Error| OpenError::Damaged { path: path.into(), reason: error.to_string() };
     let connection = Connection::open(path).map_err(damaged)?;
-    // FULL: a commit is on stable storage when it returns. Checkpoints are ours to schedule.
+    // FULL: a commit is on stable storage when it returns. Checkpoints are ours to schedule. Nothing is written
+    // before the commit, so that a full disk or a failed fsync shows there and nowhere else.
     connection
         .execute_batch(
             "pragma journal_mode = wal; pragma synchronous = full; pragma secure_delete = off; \
              pragma wal_autocheckpoint = 0; pragma cache_size = -262144; pragma foreign_keys = off; \
-             pragma temp_store = memory; pragma mmap_size = 0;",
+             pragma temp_store = memory; pragma mmap_size = 0; pragma cache_spill = off;",
         )
         .map_err(damaged)?;
     connection.set_prepared_statement_cache_capacity(256);
@@ -73,9 +74,11 @@ fn create(connection: &Connection, shards: u16) -> rusqlite::Result<()> {
     ))
 }
 
-/// Opens the connection that only moves the log.
+/// Opens the connection that only moves the log. It waits for nobody: while it waited for a long reader (a backup),
+/// the writer would wait for it.
 pub(crate) fn open_checkpointer(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
-    connection.execute_batch("pragma synchronous = full; pragma cache_size = -2048;")?;
+    connection
+        .execute_batch("pragma synchronous = full; pragma cache_size = -2048; pragma busy_timeout = 0;")?;
     Ok(connection)
 }
