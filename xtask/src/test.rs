@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{cargo, tidy, tools};
 
 /// Tests that say how much they did start their line with one of these.
-const COUNTS: [&str; 15] = [
+const COUNTS: [&str; 16] = [
     "documents:",
     "table:",
     "variants:",
@@ -27,6 +27,7 @@ const COUNTS: [&str; 15] = [
     "fsync before acknowledgement:",
     "failed fsync:",
     "full disk:",
+    "damaged log:",
 ];
 
 pub(crate) fn run() -> Result<()> {

@@ -39,13 +39,14 @@ pub struct Embedded {
     // In the order of closing: readers, then the writer, then the directory's lock.
     readers: Readers,
     writers: Writers,
-    _directory: Directory,
+    _directory: Arc<Directory>,
 }
 
 impl Embedded {
     /// Opens a data directory, or says why not.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
-        let directory = Directory::take(&options.directory)?;
+        let directory = Arc::new(Directory::take(&options.directory)?);
+        directory.verify()?;
         let database = directory.database();
         let connection = schema::open_writer(&database, options.shards)?;
         let damaged = |error: Error| OpenError::Damaged { path: database.clone(), reason: error.to_string() };
@@ -55,7 +56,9 @@ impl Embedded {
             reason: error.to_string(),
         };
         let readers = Readers::start(&database).map_err(damaged)?;
-        let writers = Writers::start(Writer { connection, memory }, database.clone()).map_err(unusable)?;
+        directory.mark_open()?;
+        let writer = Writer { connection, memory };
+        let writers = Writers::start(writer, Arc::clone(&directory)).map_err(unusable)?;
         Ok(Embedded { shards: options.shards, readers, writers, _directory: directory })
     }
 }

@@ -11,6 +11,7 @@
 mod directory;
 mod embedded;
 mod error;
+mod log;
 mod open_runs;
 mod partition;
 mod read;

@@ -7,7 +7,6 @@
 //! have dropped the pages it could not write and report the next fsync as a success, so only opening the store
 //! anew, which reads and verifies what is on disk, brings it back.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -17,6 +16,7 @@ use punctual_store::{Error, Health};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::directory::Directory;
 use crate::error::{failed, is_fsync};
 use crate::open_runs::Memory;
 use crate::schema;
@@ -69,13 +69,14 @@ impl Shared {
 
 impl Writers {
     /// Starts the writer and its checkpointer.
-    pub(crate) fn start(writer: Writer, database: PathBuf) -> std::io::Result<Self> {
+    pub(crate) fn start(writer: Writer, directory: Arc<Directory>) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared::default());
+        let database = directory.database();
         let for_writer = Arc::clone(&shared);
         let writing = std::thread::Builder::new()
             .name("punctual-writer".into())
-            .spawn(move || write(writer, receiver, &for_writer))?;
+            .spawn(move || close(write(writer, receiver, &for_writer), &directory))?;
         let for_checkpoints = Arc::clone(&shared);
         let checkpointing = std::thread::Builder::new()
             .name("punctual-checkpoint".into())
@@ -123,7 +124,7 @@ impl Drop for Writers {
     }
 }
 
-fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared) {
+fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared) -> Writer {
     let mut is_writable = true;
     while let Some(first) = receiver.blocking_recv() {
         while shared.is_waiting.load(Ordering::Acquire) {
@@ -155,6 +156,22 @@ fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared
         let result = result.map_err(|failure| failure.error);
         for acknowledge in acknowledges {
             acknowledge(result.clone());
+        }
+    }
+    writer
+}
+
+/// Brings everything into the database and empties the log. If that fails, the next process does it.
+fn close(writer: Writer, directory: &Directory) {
+    if writer.memory.has_failed.is_some() {
+        return;
+    }
+    let truncate = "pragma wal_checkpoint(truncate)";
+    match writer.connection.query_row(truncate, [], |row| row.get::<_, i64>(0)) {
+        Ok(0) => directory.mark_closed(),
+        Ok(_) => tracing::info!("the log is still in use; it is read when the store is opened again"),
+        Err(error) => {
+            tracing::warn!(%error, "cannot empty the log; it is read when the store is opened again");
         }
     }
 }
