@@ -39,7 +39,7 @@ pub struct Embedded {
     // In the order of closing: readers, then the writer, then the directory's lock.
     readers: Readers,
     writers: Writers,
-    _directory: Arc<Directory>,
+    directory: Arc<Directory>,
 }
 
 impl Embedded {
@@ -59,7 +59,12 @@ impl Embedded {
         directory.mark_open()?;
         let writer = Writer { connection, memory };
         let writers = Writers::start(writer, Arc::clone(&directory)).map_err(unusable)?;
-        Ok(Embedded { shards: options.shards, readers, writers, _directory: directory })
+        Ok(Embedded { shards: options.shards, readers, writers, directory })
+    }
+
+    /// The database file.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.directory.database()
     }
 }
 
