@@ -174,16 +174,8 @@ impl Partition {
 
 /// Makes the table of a partition.
 pub(crate) fn create_table(connection: &Connection, id: i64) -> rusqlite::Result<()> {
-    connection.execute_batch(&format!(
-        "create table history_{id} (
-            seq integer primary key, job blob not null, tenant integer not null, version integer not null,
-            cause integer not null, slot integer not null, part integer not null, state integer not null,
-            available_at integer not null, attempt integer not null, charged integer not null, lost integer not null,
-            queue text not null, retention integer not null, lane integer not null, priority integer not null,
-            started_at integer, finished_at integer, is_cancel_requested integer not null, correlation_id text,
-            worker blob, claimed_at integer, reported_at integer, attempts blob, kind text
-        )"
-    ))
+    connection
+        .execute_batch(&format!("create table history_{id} (seq integer primary key, record blob not null)"))
 }
 
 fn index(retention: Retention) -> usize {

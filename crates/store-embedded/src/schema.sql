@@ -36,21 +36,19 @@ create table due (
     primary key (at, lane, tenant, job, version)
 ) without rowid;
 
-create table open_runs (
-    seq integer primary key, job blob not null, tenant integer not null, version integer not null,
-    cause integer not null, slot integer not null, part integer not null, state integer not null,
-    available_at integer not null, attempt integer not null, charged integer not null, lost integer not null,
-    queue text not null, retention integer not null, lane integer not null, priority integer not null,
-    started_at integer, finished_at integer, is_cancel_requested integer not null, correlation_id text,
-    worker blob, claimed_at integer, reported_at integer, attempts blob, kind text
-);
+create table open_runs (seq integer primary key, record blob not null);
 
--- Waiting runs whose time has come, in the order of claiming; and those whose time has not.
+-- Waiting runs whose time has come, in the order of claiming; and those whose time has not. They tell who may claim
+-- them, so that a claim reads only the runs it takes.
 create table ready (
     lane integer not null, urgency integer not null, available_at integer not null, seq integer not null,
+    shard integer not null, queue text not null,
     primary key (lane, urgency, available_at, seq)
 ) without rowid;
-create table delayed (available_at integer not null, seq integer not null, primary key (available_at, seq)) without rowid;
+create table delayed (
+    available_at integer not null, seq integer not null, shard integer not null,
+    primary key (available_at, seq)
+) without rowid;
 
 -- History is kept in tables history_<id>, one per (retention class, period); a run ends in the one of its birth.
 -- Partition 0 keeps dead letters whose own partition is gone.

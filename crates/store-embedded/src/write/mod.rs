@@ -105,24 +105,41 @@ impl Writer {
                 self.memory.running.insert(run.sequence, entry);
             }
             _ if run.available_at > now => self.line(
-                "insert or replace into delayed values (?1, ?2)",
-                params![millis(run.available_at), run.sequence.as_i64()],
+                "insert or replace into delayed values (?1, ?2, ?3)",
+                params![millis(run.available_at), run.sequence.as_i64(), run.job.shard().0],
             )?,
             _ => self.line(
-                "insert or replace into ready values (?1, ?2, ?3, ?4)",
-                params![run.lane.rank(), urgency(run), millis(run.available_at), run.sequence.as_i64()],
+                "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![
+                    run.lane.rank(),
+                    urgency(run),
+                    millis(run.available_at),
+                    run.sequence.as_i64(),
+                    run.job.shard().0,
+                    &*run.queue
+                ],
             )?,
         }
         Ok(())
     }
 
-    /// Takes a waiting run out of its line.
+    /// Takes a waiting run out of its line, whichever it is.
     fn dequeue(&self, run: &Run) -> Result<(), Error> {
-        let (at, sequence) = (millis(run.available_at), run.sequence.as_i64());
-        self.line("delete from delayed where available_at = ?1 and seq = ?2", params![at, sequence])?;
+        self.leave_delayed(run)?;
+        self.leave_ready(run)
+    }
+
+    fn leave_delayed(&self, run: &Run) -> Result<(), Error> {
+        self.line(
+            "delete from delayed where available_at = ?1 and seq = ?2",
+            params![millis(run.available_at), run.sequence.as_i64()],
+        )
+    }
+
+    fn leave_ready(&self, run: &Run) -> Result<(), Error> {
         self.line(
             "delete from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4",
-            params![run.lane.rank(), urgency(run), at, sequence],
+            params![run.lane.rank(), urgency(run), millis(run.available_at), run.sequence.as_i64()],
         )
     }
 
