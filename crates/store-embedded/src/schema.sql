@@ -58,6 +58,25 @@ create table partitions (
 
 create table dead_letters (seq integer primary key);
 
+-- Runs that ended badly, while their history is kept.
+create table failures (seq integer primary key);
+
+-- Runs that are not in the partition of their birth, because it is gone: those that ended late, and dead letters.
+create table strays (seq integer primary key, job blob not null, partition integer not null);
+create index strays_by_job on strays (job, seq);
+
+-- Where the runs of a job are: births in the order of tags, written in bulk.
+create table segments (
+    partition integer not null, number integer not null, first integer not null, last integer not null,
+    common blob not null, -- tenants that are everywhere in it
+    primary key (partition, number)
+) without rowid;
+create table marks (
+    partition integer not null, number integer not null, bucket integer not null,
+    marks blob not null, -- (tag, seq), 12 bytes each
+    primary key (partition, number, bucket)
+) without rowid;
+
 create table ledger (
     job blob not null, from_slot integer not null, to_slot integer not null, slots integer not null,
     fate integer not null, tenant integer not null, decided_at integer not null,

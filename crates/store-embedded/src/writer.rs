@@ -14,6 +14,7 @@ use punctual_store::Error;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::births::{self, Recent};
 use crate::error::failed;
 use crate::open_runs::Memory;
 use crate::schema;
@@ -28,6 +29,7 @@ const GROUP_FOR: Duration = Duration::from_millis(4);
 pub(crate) struct Writer {
     pub(crate) connection: Connection,
     pub(crate) memory: Memory,
+    pub(crate) recent: Arc<Recent>,
 }
 
 /// Sends the answer, once it is known whether the commit succeeded.
@@ -61,6 +63,7 @@ impl Writers {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared::default());
         let for_writer = Arc::clone(&shared);
+        let recent = Arc::clone(&writer.recent);
         let writing = std::thread::Builder::new()
             .name("punctual-writer".into())
             .spawn(move || write(writer, receiver, &for_writer))?;
@@ -68,7 +71,13 @@ impl Writers {
         let checkpointing = std::thread::Builder::new()
             .name("punctual-checkpoint".into())
             .spawn(move || checkpoint(&database, &for_checkpoints))?;
-        Ok(Writers { sender: Some(sender), threads: vec![writing, checkpointing], shared })
+        // It must not keep the writer from ending.
+        let weak = sender.downgrade();
+        let for_sorting = Arc::clone(&shared);
+        let sorting = std::thread::Builder::new()
+            .name("punctual-births".into())
+            .spawn(move || sort_births(&recent, &weak, &for_sorting))?;
+        Ok(Writers { sender: Some(sender), threads: vec![writing, checkpointing, sorting], shared })
     }
 
     /// Does a write and waits until it is durable.
@@ -78,19 +87,27 @@ impl Writers {
     ) -> Result<T, Error> {
         let closed = || Error::Unavailable { reason: "the store is closed".into() };
         let (reply, answer) = oneshot::channel();
-        let work: Work = Box::new(move |writer| {
-            let done = write(writer);
-            let has_failed = done.is_err();
-            let acknowledge: Acknowledge = Box::new(move |committed| {
-                // Nobody may be waiting any more; the write stands all the same.
-                let _ = reply.send(done.and_then(|value| committed.map(|()| value)));
-            });
-            (has_failed, acknowledge)
-        });
+        let work = work(write, reply);
         let sender = self.sender.as_ref().ok_or_else(closed)?;
         sender.send(work).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
+}
+
+/// A write that answers once it is durable.
+fn work<T: Send + 'static>(
+    write: impl FnOnce(&mut Writer) -> Result<T, Error> + Send + 'static,
+    reply: oneshot::Sender<Result<T, Error>>,
+) -> Work {
+    Box::new(move |writer| {
+        let done = write(writer);
+        let has_failed = done.is_err();
+        let acknowledge: Acknowledge = Box::new(move |committed| {
+            // Nobody may be waiting any more; the write stands all the same.
+            let _ = reply.send(done.and_then(|value| committed.map(|()| value)));
+        });
+        (has_failed, acknowledge)
+    })
 }
 
 impl Drop for Writers {
@@ -151,13 +168,37 @@ fn transaction(
 fn undo(writer: &mut Writer) {
     // The transaction may be gone already, which is as good.
     let _ = writer.connection.execute_batch("rollback");
-    match writer.memory.reload(&writer.connection) {
+    match writer.memory.reload(&writer.connection, &writer.recent) {
         Ok(memory) => writer.memory = memory,
         Err(error) => {
             // What memory says is not what the disk says: going on would fire or claim wrongly.
             tracing::error!(%error, "cannot read the store after a failed transaction; it takes no more writes");
             writer.memory.has_failed = Some(error);
         }
+    }
+}
+
+/// Writes complete lists of births as segments, until the store is closed. What it does not get to is found anew when
+/// the store is opened.
+fn sort_births(recent: &Recent, sender: &mpsc::WeakSender<Work>, shared: &Shared) {
+    let closed = || Error::Unavailable { reason: "the store is closed".into() };
+    let submit = |piece: births::Piece| {
+        let (reply, answer) = oneshot::channel();
+        let sender = sender.upgrade().ok_or_else(closed)?;
+        let work = work(move |writer: &mut Writer| piece(&writer.connection), reply);
+        sender.blocking_send(work).map_err(|_| closed())?;
+        drop(sender);
+        answer.blocking_recv().map_err(|_| closed())?
+    };
+    recent.sorted_here();
+    while !shared.is_closed.load(Ordering::Acquire) {
+        while let Some(births) = recent.complete().filter(|_| !shared.is_closed.load(Ordering::Acquire)) {
+            if let Err(error) = births::write(recent, &births, submit) {
+                tracing::warn!(%error, partition = births.partition, "births were not sorted; it is tried again");
+                break;
+            }
+        }
+        std::thread::park_timeout(EVERY);
     }
 }
 

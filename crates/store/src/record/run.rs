@@ -42,6 +42,8 @@ pub struct RunHead {
     pub job: JobId,
     /// Its tenant.
     pub tenant: TenantId,
+    /// How long its history is kept.
+    pub retention: Retention,
     state: u8,
 }
 
@@ -49,11 +51,17 @@ impl RunHead {
     /// Reads it.
     pub fn of(record: &[u8]) -> Result<Self, Error> {
         let mut take = Take(record);
-        let [form, state, _, _, _] = take.fixed()?;
+        let [form, state, codes, _, _] = take.fixed()?;
         if form != FORM {
             return Err(damaged(format!("a run of form {form}")));
         }
-        Ok(RunHead { job: JobId::from_bytes(take.fixed()?), tenant: TenantId(take.small()?), state })
+        let retention = retention_of(codes >> 5).ok_or_else(|| damaged("a run without a retention"))?;
+        Ok(RunHead {
+            job: JobId::from_bytes(take.fixed()?),
+            tenant: TenantId(take.small()?),
+            retention,
+            state,
+        })
     }
 
     /// Whether the run is in the state of that name.
@@ -351,7 +359,7 @@ mod tests {
         for (run, attempts) in cases() {
             let record = encode_run(&run, &attempts);
             let head = RunHead::of(&record).expect("decodes");
-            assert_eq!((head.job, head.tenant), (run.job, run.tenant));
+            assert_eq!((head.job, head.tenant, head.retention), (run.job, run.tenant, run.retention));
             assert!(head.is_in(run.state.as_str()));
             assert_eq!(decode_run(run.sequence, &record).expect("decodes"), (run, attempts));
         }
