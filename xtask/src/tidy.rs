@@ -63,7 +63,19 @@ const RULES: [Rule; 10] = [
         ],
         must_not_use: &["punctual-store", "rusqlite", "tokio-postgres"],
     },
-    Rule { package: "punctual", may_use: &["punctual-schedule"], must_not_use: &[] },
+    // The binary is where the parts meet.
+    Rule {
+        package: "punctual",
+        may_use: &[
+            "punctual-domain",
+            "punctual-engine",
+            "punctual-schedule",
+            "punctual-store",
+            "punctual-store-embedded",
+            "punctual-worker",
+        ],
+        must_not_use: &["reqwest"],
+    },
     Rule { package: "xtask", may_use: &[], must_not_use: &["tokio"] },
 ];
 

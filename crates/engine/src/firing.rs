@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::run::RunState;
@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::{Epochs, Fired, Room};
 use crate::horizon::Horizon;
+use crate::metrics::seconds_between;
 use crate::pass::chain;
 
 /// Entries of one batch: large enough that a commit is shared, small enough to be quick.
@@ -95,8 +96,11 @@ impl Firing {
             self.read_ahead(now);
             if self.paused_until.is_none() {
                 self.fire_due(now);
-                self.fire_overdue().await;
+                self.fire_overdue(now).await;
             }
+            engine.metrics.wheel.set(self.horizon.len() as i64);
+            let overdue = self.horizon.next_at().map_or(0.0, |at| seconds_between(at, now));
+            engine.metrics.overdue_seconds.set(overdue as i64);
             let wait = engine.clock.sleep_until(self.wake_at(now));
             tokio::select! {
                 () = wait => {}
@@ -162,7 +166,7 @@ impl Firing {
             for entries in entries.chunks(BATCH) {
                 let versions: Vec<_> = entries.iter().map(|entry| (entry.key.job, entry.version)).collect();
                 // Firing reads what is missing, and says what is wrong.
-                let _ = engine.bodies.of(&*engine.store, &versions).await;
+                let _ = engine.bodies.of(&*engine.store, &engine.metrics, &versions).await;
             }
         });
     }
@@ -170,7 +174,7 @@ impl Firing {
     fn fire_due(&mut self, now: Timestamp) {
         while self.batches.len() < BATCHES_MAX {
             let Some(oldest) = self.horizon.next_at().filter(|at| *at <= now) else { return };
-            let Some(room) = self.room(oldest, now) else { return };
+            let Some(room) = self.room(oldest) else { return };
             let entries = self.horizon.pop_due(now, room.as_ref().map_or(BATCH, |room| room.attempts));
             self.spawn(entries, room, false);
         }
@@ -178,23 +182,33 @@ impl Firing {
 
     /// Room for a batch whose oldest entry was due then: none if the batch is to wait for it; an empty one if its
     /// runs are to wait.
-    fn room(&self, oldest: Timestamp, now: Timestamp) -> Option<Option<Room>> {
+    fn room(&self, oldest: Timestamp) -> Option<Option<Room>> {
         let desk = &self.engine.desk;
         let has_backlog = desk.has_backlog.load(Ordering::Acquire);
         if !has_backlog && let Some(room) = desk.take(BATCH) {
             return Some(Some(room));
         }
         let is_flowing = desk.last_freed().is_some_and(|at| at.elapsed() < FLOW);
-        let is_patient = now.duration_since(oldest) < PATIENCE;
+        let is_patient = self.engine.clock.now().duration_since(oldest) < PATIENCE;
         (!is_flowing || !is_patient).then_some(None)
     }
 
-    /// One batch of overdue entries at a time, and only if nothing that is on time waits.
-    async fn fire_overdue(&mut self) {
-        if self.overdue_batches > 0 || self.batches.len() >= BATCHES_MAX {
-            return;
+    /// Overdue entries get what is left: one small batch at a time while slots come up that can be on time.
+    async fn fire_overdue(&mut self, now: Timestamp) {
+        let soon = now + SignedDuration::from_secs(1);
+        let (batches, batch) = match self.horizon.next_at().is_some_and(|at| at <= soon) {
+            true => (1, BATCH / 4),
+            false => (BATCHES_MAX, BATCH),
+        };
+        while self.overdue_batches < batches && self.batches.len() < BATCHES_MAX {
+            if !self.fire_overdue_batch(batch).await {
+                return;
+            }
         }
-        let Some(overdue) = &mut self.overdue else { return };
+    }
+
+    async fn fire_overdue_batch(&mut self, batch: usize) -> bool {
+        let Some(overdue) = &mut self.overdue else { return false };
         if overdue.entries.is_empty() && !overdue.is_read {
             let query = DueQuery {
                 shards: Shards::All,
@@ -208,18 +222,26 @@ impl Firing {
                     overdue.is_read = page.entries.len() < 10 * BATCH;
                     overdue.entries.extend(page.entries);
                 }
-                Err(error) => return self.pause("read what is overdue", &error, self.engine.clock.now()),
+                Err(error) => {
+                    self.pause("read what is overdue", &error, self.engine.clock.now());
+                    return false;
+                }
             }
         }
         if overdue.entries.is_empty() {
             self.overdue = None;
-            return;
+            return false;
         }
-        let has_backlog = self.engine.desk.has_backlog.load(Ordering::Acquire);
-        let room = self.engine.desk.take(BATCH / 2).filter(|_| !has_backlog);
-        let count = overdue.entries.len().min(BATCH / 2);
+        // Like the others, they wait for room as long as room keeps coming free.
+        let room = match self.room(self.engine.clock.now()) {
+            Some(room) => room,
+            None => return false,
+        };
+        let Some(overdue) = &mut self.overdue else { return false };
+        let count = overdue.entries.len().min(room.as_ref().map_or(batch, |room| room.attempts.min(batch)));
         let entries = overdue.entries.drain(..count).collect();
         self.spawn(entries, room, true);
+        true
     }
 
     fn spawn(&mut self, entries: Vec<Due>, room: Option<Room>, is_overdue: bool) {
@@ -229,7 +251,10 @@ impl Firing {
         let engine = Arc::clone(&self.engine);
         let epochs = Arc::clone(&self.epochs.borrow());
         self.batches.spawn(async move {
+            let begun = Instant::now();
             let result = engine.fire(entries.clone(), &epochs, room.clone()).await;
+            engine.metrics.fire_time.observe(begun.elapsed().as_secs_f64());
+            engine.metrics.fire_batch.observe(entries.len() as f64);
             match &result {
                 Ok(fired) => engine.hand_over(fired, room),
                 Err(_) => {
@@ -287,9 +312,14 @@ impl Engine {
     /// Gives leased runs to their worker, and tells the loops of the rest.
     fn hand_over(&self, fired: &Fired, room: Option<Room>) {
         self.wakes.offer(fired.next.iter().copied());
+        self.metrics.fired.inc_by(fired.runs.len() as u64);
+        self.metrics.missed.inc_by(fired.missed);
+        self.metrics.stale.inc_by(fired.stale as u64);
+        let now = self.clock.now();
         let mut leased = Vec::new();
         let mut is_claimable = false;
         for (run, job) in &fired.runs {
+            self.metrics.fire_lateness.observe(seconds_between(run.available_at, now));
             match run.state {
                 RunState::Running(_) => leased.push(Leased { run: run.clone(), job: Arc::clone(job) }),
                 RunState::Pending(WaitingFor::Time | WaitingFor::Capacity | WaitingFor::Retry) => {

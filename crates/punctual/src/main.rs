@@ -17,11 +17,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(commands::bench::Arguments),
     Explain(commands::explain::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Explain(arguments) => commands::explain::run(&arguments),
     };
     match result {

@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter, Page,
-    PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Health, Heartbeat, Held,
+    JobFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject,
+    Trigger,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -38,13 +39,14 @@ pub struct Embedded {
     // In the order of closing: readers, then the writer, then the directory's lock.
     readers: Readers,
     writers: Writers,
-    _directory: Directory,
+    directory: Arc<Directory>,
 }
 
 impl Embedded {
     /// Opens a data directory, or says why not.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
-        let directory = Directory::take(&options.directory)?;
+        let directory = Arc::new(Directory::take(&options.directory)?);
+        directory.verify()?;
         let database = directory.database();
         let connection = schema::open_writer(&database, options.shards)?;
         let damaged = |error: Error| OpenError::Damaged { path: database.clone(), reason: error.to_string() };
@@ -54,8 +56,15 @@ impl Embedded {
             reason: error.to_string(),
         };
         let readers = Readers::start(&database).map_err(damaged)?;
-        let writers = Writers::start(Writer { connection, memory }, database.clone()).map_err(unusable)?;
-        Ok(Embedded { shards: options.shards, readers, writers, _directory: directory })
+        directory.mark_open()?;
+        let writer = Writer { connection, memory };
+        let writers = Writers::start(writer, Arc::clone(&directory)).map_err(unusable)?;
+        Ok(Embedded { shards: options.shards, readers, writers, directory })
+    }
+
+    /// The database file.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.directory.database()
     }
 }
 
@@ -128,6 +137,10 @@ impl Drop for Readers {
 impl Store for Embedded {
     fn shard_count(&self) -> u16 {
         self.shards
+    }
+
+    fn health(&self) -> Health {
+        self.writers.health()
     }
 
     async fn acquire(

@@ -8,10 +8,13 @@
 //!
 //! [`Store`]: punctual_store::Store
 
+mod backup;
 mod directory;
 mod embedded;
 mod error;
+mod log;
 mod open_runs;
+mod origin;
 mod partition;
 mod read;
 mod row;
@@ -19,5 +22,6 @@ mod schema;
 mod write;
 mod writer;
 
+pub use backup::{BackupError, Counts, Manifest, Phase, Progress, restore};
 pub use embedded::{Embedded, Options};
 pub use error::OpenError;

@@ -12,6 +12,7 @@ use punctual_store::{Error, Held};
 use rusqlite::Connection;
 
 use crate::error::failed;
+use crate::origin::Origin;
 use crate::partition::Partitions;
 use crate::row::{self, COLUMNS, Entry, damaged, timestamp};
 
@@ -28,6 +29,8 @@ pub(crate) struct Memory {
     /// Memory and disk differ: no more writes.
     pub(crate) has_failed: Option<Error>,
     last: Sequence,
+    /// Another one after every restore, so that what the original gave out since the backup is not given out again.
+    database: u8,
 }
 
 /// Who owns a shard.
@@ -57,6 +60,7 @@ impl Memory {
             workers: HashMap::new(),
             has_failed: None,
             last: last_sequence(connection)?,
+            database: Origin::load(connection)?.database,
         };
         let mut statement =
             connection.prepare(&format!("select {COLUMNS} from open_runs")).map_err(failed)?;
@@ -81,7 +85,7 @@ impl Memory {
 
     /// A sequence above everything stored and above now, so that it is never reused.
     pub(crate) fn next_sequence(&mut self, now: Timestamp) -> Sequence {
-        self.last = self.last.next().max(Sequence::first_at(now, 0));
+        self.last = self.last.next().max(Sequence::first_at(now, self.database));
         self.last
     }
 
@@ -120,7 +124,8 @@ fn load_shards(connection: &Connection) -> Result<Vec<Shard>, Error> {
     Ok(shards)
 }
 
-fn last_sequence(connection: &Connection) -> Result<Sequence, Error> {
+/// The newest sequence that is stored.
+pub(crate) fn last_sequence(connection: &Connection) -> Result<Sequence, Error> {
     let newest = |table: &str| -> Result<i64, Error> {
         let query = format!("select coalesce(max(seq), 0) from {table}");
         connection.query_row(&query, [], |row| row.get(0)).map_err(failed)
@@ -129,5 +134,6 @@ fn last_sequence(connection: &Connection) -> Result<Sequence, Error> {
     for partition in Partitions::load(connection)?.iter() {
         last = last.max(newest(&format!("history_{}", partition.id))?).max(partition.from.as_i64());
     }
-    Ok(Sequence::from_i64(last.max(newest("history_0")?)))
+    let last = Sequence::from_i64(last.max(newest("history_0")?));
+    Ok(last.max(Origin::load(connection)?.floor))
 }

@@ -23,8 +23,11 @@ fn a_second_process_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let first = Embedded::open(&options(&directory)).unwrap();
     let error = Embedded::open(&options(&directory)).unwrap_err();
-    assert!(matches!(error, OpenError::InUse(_)), "{error}");
-    assert!(error.to_string().contains("in use by another process"));
+    assert!(matches!(error, OpenError::InUse { pid: Some(_), .. }), "{error}");
+    let directory_and_pid =
+        (options(&directory).directory.display().to_string(), std::process::id().to_string());
+    let text = error.to_string();
+    assert!(text.contains(&directory_and_pid.0) && text.contains(&directory_and_pid.1), "{text}");
     drop(first);
     Embedded::open(&options(&directory)).unwrap();
 }

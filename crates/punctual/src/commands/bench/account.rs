@@ -1,0 +1,169 @@
+//! The account of a bench: which slots were owed, which ran, and how late.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result};
+use comfy_table::Table;
+use jiff::Timestamp;
+use punctual_domain::run::RunState;
+use punctual_domain::{JobId, Sequence};
+use punctual_store::{PageRequest, RunFilter, Store};
+use serde::Serialize;
+
+/// What a scenario came to. What does not apply is left out.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Account {
+    pub(super) scenario: String,
+    pub(super) registered: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) register_per_s: Option<f64>,
+    pub(super) fired: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fired_per_s: Option<f64>,
+    pub(super) completed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) completed_per_s: Option<f64>,
+    pub(super) missed: u64,
+    pub(super) duplicates: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) delivered: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lateness_ms: Option<Percentiles>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) took_s: Option<f64>,
+    pub(super) cpu_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cpu_us_per_run: Option<f64>,
+    pub(super) rss_mb: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) disk_bytes_per_job: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) disk_bytes_per_run: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bytes_written_per_run: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) restart_to_first_fire_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fsync_ms: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Percentiles {
+    pub(super) p50: i64,
+    pub(super) p99: i64,
+    pub(super) p999: i64,
+    pub(super) max: i64,
+}
+
+impl Percentiles {
+    fn of(mut values: Vec<i64>) -> Option<Percentiles> {
+        values.sort_unstable();
+        let last = values.len().checked_sub(1)?;
+        let at = |permille: usize| values[last * permille / 1_000];
+        Some(Percentiles { p50: at(500), p99: at(990), p999: at(999), max: values[last] })
+    }
+}
+
+/// The slots that are owed: each job with its own.
+pub(super) type Owed = HashMap<JobId, Vec<Timestamp>>;
+
+/// What the history says about the slots that were owed.
+#[derive(Debug, Default)]
+pub(super) struct Audit {
+    pub(super) fired: u64,
+    pub(super) completed: u64,
+    pub(super) missed: u64,
+    pub(super) duplicates: u64,
+    pub(super) lateness: Option<Percentiles>,
+    /// When the first attempt started and the last one ended.
+    pub(super) span: Option<(Timestamp, Timestamp)>,
+}
+
+impl Audit {
+    /// Reads all runs and holds them against what was owed. Slots of other times are not looked at.
+    pub(super) async fn read(store: &dyn Store, owed: &Owed) -> Result<Audit> {
+        let mut seen: HashMap<(JobId, Timestamp), u32> = HashMap::new();
+        let (mut audit, mut lateness) = (Audit::default(), Vec::new());
+        let mut after: Option<Sequence> = None;
+        loop {
+            let page = PageRequest { after, limit: 5_000 };
+            let page = store.runs(&RunFilter::default(), page).await.context("read the history")?;
+            for run in &page.items {
+                if !owed.get(&run.job).is_some_and(|slots| slots.contains(&run.scheduled_for)) {
+                    continue;
+                }
+                *seen.entry((run.job, run.scheduled_for)).or_default() += 1;
+                audit.completed += u64::from(run.state == RunState::Succeeded);
+                if let (Some(started), Some(finished)) = (run.started_at, run.finished_at) {
+                    lateness.push(started.duration_since(run.scheduled_for).as_millis() as i64);
+                    let (first, last) = audit.span.unwrap_or((started, finished));
+                    audit.span = Some((first.min(started), last.max(finished)));
+                }
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        audit.fired = seen.len() as u64;
+        audit.duplicates = seen.values().map(|times| u64::from(times - 1)).sum();
+        audit.missed = owed.values().map(|slots| slots.len() as u64).sum::<u64>() - audit.fired;
+        audit.lateness = Percentiles::of(lateness);
+        Ok(audit)
+    }
+}
+
+impl Account {
+    /// Takes over what the audit found.
+    pub(super) fn audited(self, audit: &Audit) -> Account {
+        Account {
+            fired: audit.fired,
+            completed: audit.completed,
+            missed: audit.missed,
+            duplicates: audit.duplicates,
+            lateness_ms: audit.lateness,
+            ..self
+        }
+    }
+
+    /// For people.
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        let mut row = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                table.add_row([name.to_owned(), value]);
+            }
+        };
+        row("scenario", Some(self.scenario.clone()));
+        row("registered", Some(with_rate(self.registered, self.register_per_s)));
+        row("fired", Some(with_rate(self.fired, self.fired_per_s)));
+        row("completed", Some(with_rate(self.completed, self.completed_per_s)));
+        row("delivered", self.delivered.map(|count| count.to_string()));
+        row("missed", Some(self.missed.to_string()));
+        row("duplicates", Some(self.duplicates.to_string()));
+        row(
+            "lateness",
+            self.lateness_ms.map(|ms| {
+                format!("p50 {} ms, p99 {} ms, p99.9 {} ms, max {} ms", ms.p50, ms.p99, ms.p999, ms.max)
+            }),
+        );
+        row("took", self.took_s.map(|s| format!("{s:.2} s")));
+        row("CPU", Some(format!("{:.2} s", self.cpu_s)));
+        row("CPU per run", self.cpu_us_per_run.map(|us| format!("{us:.1} us")));
+        row("memory", Some(format!("{:.0} MB", self.rss_mb)));
+        row("disk per job", self.disk_bytes_per_job.map(|bytes| format!("{bytes:.0} bytes")));
+        row("disk per run", self.disk_bytes_per_run.map(|bytes| format!("{bytes:.0} bytes")));
+        row("written per run", self.bytes_written_per_run.map(|bytes| format!("{bytes:.0} bytes")));
+        row("restart to first fire", self.restart_to_first_fire_ms.map(|ms| format!("{ms:.0} ms")));
+        row("fsync", self.fsync_ms.map(|ms| format!("{ms:.2} ms")));
+        table
+    }
+}
+
+fn with_rate(count: u64, rate: Option<f64>) -> String {
+    match rate {
+        Some(rate) => format!("{count} ({rate:.0}/s)"),
+        None => count.to_string(),
+    }
+}

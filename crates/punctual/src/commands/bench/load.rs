@@ -1,0 +1,51 @@
+//! Registers jobs for a bench, as an import would: in batches, a few at a time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+use punctual_domain::{JobId, Spec, TenantId};
+use punctual_engine::Engine;
+use tokio::task::JoinSet;
+
+/// Jobs of one call.
+const BATCH: u64 = 2_000;
+
+/// Calls under way.
+const CALLS: usize = 3;
+
+/// Registers jobs 0 to `count`; the ids come in no order, each with its number.
+pub(super) async fn register(
+    engine: &Arc<Engine>,
+    count: u64,
+    spec: impl Fn(u64) -> Result<Spec>,
+) -> Result<(Vec<(u64, JobId)>, Duration)> {
+    let bar = ProgressBar::new(count).with_message("registering");
+    let begun = Instant::now();
+    let mut calls: JoinSet<Result<Vec<(u64, JobId)>>> = JoinSet::new();
+    let mut ids = Vec::with_capacity(count as usize);
+    let mut next = 0;
+    while next < count || !calls.is_empty() {
+        while next < count && calls.len() < CALLS {
+            let numbers: Vec<u64> = (next..count.min(next + BATCH)).collect();
+            next += numbers.len() as u64;
+            let specs = numbers.iter().map(|n| Ok((spec(*n)?, None))).collect::<Result<Vec<_>>>()?;
+            let engine = Arc::clone(engine);
+            calls.spawn(async move {
+                let answers = engine.register(TenantId::DEFAULT, specs).await?;
+                let ids = answers.into_iter().map(|answer| Ok(answer?.job.id)).collect::<Result<Vec<_>>>()?;
+                Ok(numbers.into_iter().zip(ids).collect())
+            });
+        }
+        let Some(done) = calls.join_next().await else { break };
+        let done = done.context("a registration broke off")??;
+        bar.inc(done.len() as u64);
+        ids.extend(done);
+    }
+    bar.finish_and_clear();
+    if ids.len() as u64 != count {
+        bail!("{} of {count} jobs were registered", ids.len());
+    }
+    Ok((ids, begun.elapsed()))
+}

@@ -1,0 +1,159 @@
+//! `punctual bench`: drives the real engine and store, and checks every slot.
+//!
+//! Promise: missed and duplicate slots are computed from the schedules against the store's history, never from the
+//! engine's own counters; any of them makes the command fail.
+
+mod account;
+mod load;
+mod machine;
+mod receiver;
+mod scenario;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use self::account::Account;
+use super::output::Format;
+use crate::failure::Failure;
+
+/// Measure how many slots this machine fires on time, and check that none is missed or fired twice.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    scenario: Scenario,
+}
+
+#[derive(Subcommand)]
+enum Scenario {
+    /// Slots at a steady rate.
+    Steady {
+        /// Jobs to register.
+        #[arg(long, default_value_t = 100_000)]
+        jobs: u64,
+        /// Slots a second.
+        #[arg(long, default_value_t = 1_000)]
+        rate: u64,
+        /// For how long.
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
+        /// Due times on whole seconds instead of spread over milliseconds.
+        #[arg(long)]
+        aligned: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// All jobs due in one second.
+    Burst {
+        /// Jobs to register.
+        #[arg(long, default_value_t = 100_000)]
+        jobs: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Jobs that were all due before the engine starts, from its start to the last recorded completion.
+    Drain {
+        /// Runs.
+        #[arg(long, default_value_t = 100_000)]
+        runs: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Many jobs of the far future: size on disk, memory, time from restart to the first fire.
+    Catalogue {
+        /// Jobs to register.
+        #[arg(long, default_value_t = 1_000_000)]
+        jobs: u64,
+        /// Slots that are overdue at the restart, besides.
+        #[arg(long, default_value_t = 0)]
+        overdue: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Receives callbacks and counts them; started by the other scenarios.
+    #[command(hide = true)]
+    Receiver,
+    /// Fills a data directory; started by `catalogue`, so that its memory is not counted.
+    #[command(hide = true)]
+    Fill {
+        #[arg(long)]
+        jobs: u64,
+        #[arg(long)]
+        overdue: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Args, Clone)]
+pub(crate) struct Common {
+    /// What the jobs do.
+    #[arg(long, value_enum, default_value_t = Target::Discard)]
+    target: Target,
+    /// Where jobs and runs are kept.
+    #[arg(long, value_enum, default_value_t = Store::Embedded)]
+    store: Store,
+    /// A directory for the data; a temporary one, removed afterwards, if not given.
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// Attempts at a time.
+    #[arg(long, default_value_t = 4_096)]
+    concurrency: usize,
+    /// A table for people or one JSON object.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Target {
+    Discard,
+    Http,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Store {
+    Embedded,
+    Memory,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Other(error.into()))?;
+    runtime.block_on(async {
+        let (common, account) = match &arguments.scenario {
+            Scenario::Steady { jobs, rate, seconds, aligned, common } => {
+                let seconds = Duration::from_secs(*seconds);
+                (common, scenario::steady(*jobs, *rate, seconds, *aligned, common).await?)
+            }
+            Scenario::Burst { jobs, common } => (common, scenario::burst(*jobs, common).await?),
+            Scenario::Drain { runs, common } => (common, scenario::drain(*runs, common).await?),
+            Scenario::Catalogue { jobs, overdue, common } => {
+                (common, scenario::catalogue(*jobs, *overdue, common).await?)
+            }
+            Scenario::Receiver => return Ok(receiver::serve().await?),
+            Scenario::Fill { jobs, overdue, common } => {
+                return Ok(scenario::fill(*jobs, *overdue, common).await?);
+            }
+        };
+        report(&account, common.output)
+    })
+}
+
+fn report(account: &Account, format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Json => {
+            let text = serde_json::to_string(account).map_err(|error| Failure::Other(error.into()))?;
+            println!("{text}");
+        }
+        Format::Table => println!("{}", account.table()),
+    }
+    if account.missed > 0 || account.duplicates > 0 {
+        let (missed, duplicates) = (account.missed, account.duplicates);
+        return Err(Failure::Other(anyhow::anyhow!("{missed} slots missed, {duplicates} fired twice")));
+    }
+    Ok(())
+}

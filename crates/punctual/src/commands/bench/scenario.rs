@@ -1,0 +1,394 @@
+//! The scenarios.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use jiff::{SignedDuration, Timestamp};
+use punctual::wire::{Options, Parts, Running, Storage};
+use punctual_domain::job::{Http, Method, Spec, Target as JobTarget};
+use punctual_schedule::{Schedule, Tzdb};
+use punctual_store::{DueQuery, Shards};
+use punctual_worker::targets::http::Policy;
+
+use super::account::{Account, Audit, Owed};
+use super::load::register;
+use super::machine::{Usage, fsync, rss_bytes, size_of};
+use super::receiver::Receiver;
+use super::{Common, Store, Target};
+
+/// How long what is running may take to end after a scenario.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Where a scenario keeps its data and sends its callbacks.
+struct Bench {
+    directory: PathBuf,
+    /// Removes the directory at the end.
+    _temporary: Option<tempfile::TempDir>,
+    storage: Storage,
+    concurrency: usize,
+    receiver: Option<Receiver>,
+    target: JobTarget,
+}
+
+impl Bench {
+    async fn new(common: &Common) -> Result<Bench> {
+        let temporary = match common.data {
+            None => Some(tempfile::tempdir().context("a temporary directory")?),
+            Some(_) => None,
+        };
+        let directory = match (&common.data, &temporary) {
+            (Some(directory), _) => directory.clone(),
+            (None, Some(temporary)) => temporary.path().to_path_buf(),
+            (None, None) => bail!("no directory"),
+        };
+        std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
+        let storage = match common.store {
+            Store::Embedded => Storage::Embedded(directory.join("data")),
+            Store::Memory => Storage::Memory,
+        };
+        let receiver = match common.target {
+            Target::Discard => None,
+            Target::Http => Some(Receiver::start().await?),
+        };
+        let target = match &receiver {
+            None => JobTarget::Discard,
+            Some(receiver) => {
+                JobTarget::Http(Http { url: receiver.url.clone(), method: Method::Post, headers: Vec::new() })
+            }
+        };
+        let concurrency = common.concurrency;
+        Ok(Bench { directory, _temporary: temporary, storage, concurrency, receiver, target })
+    }
+
+    fn tzdb() -> Result<Arc<Tzdb>> {
+        Ok(Arc::new(Tzdb::open(None)?))
+    }
+
+    fn open(&self) -> Result<Parts> {
+        Ok(Parts::open(&self.storage, Self::tzdb()?)?)
+    }
+
+    async fn start(&self, parts: Parts) -> Result<Running> {
+        let mut options = Options::new(self.storage.clone(), Self::tzdb()?);
+        options.concurrency = self.concurrency;
+        options.http.policy = Policy { allow_loopback: true, ..Policy::default() };
+        Ok(Running::start_on(parts, options).await?)
+    }
+
+    fn spec(&self, number: u64, schedule: &str) -> Result<Spec> {
+        Ok(Spec {
+            payload: Some(format!("{{\"n\":{number}}}").into()),
+            ..Spec::new(format!("bench-{number}"), Schedule::parse(schedule)?, self.target.clone())
+        })
+    }
+
+    fn fsync_ms(&self) -> Result<Option<f64>> {
+        match self.storage {
+            Storage::Embedded(_) => Ok(Some(fsync(&self.directory)?.as_secs_f64() * 1e3)),
+            Storage::Memory => Ok(None),
+        }
+    }
+
+    async fn delivered(self) -> Result<Option<u64>> {
+        match self.receiver {
+            Some(receiver) => Ok(Some(receiver.stop().await?)),
+            None => Ok(None),
+        }
+    }
+}
+
+fn per_second(count: u64, took: Duration) -> Option<f64> {
+    Some(count as f64 / took.as_secs_f64())
+}
+
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1_048_576.0
+}
+
+async fn sleep_until(at: Timestamp) {
+    let left = at.duration_since(Timestamp::now());
+    if left > SignedDuration::ZERO {
+        tokio::time::sleep(left.unsigned_abs()).await;
+    }
+}
+
+/// A time that leaves room for registering so many jobs, on a whole second.
+fn after_registering(jobs: u64) -> Result<Timestamp> {
+    let seconds = Timestamp::now().as_second() + 4 + (jobs / 40_000) as i64;
+    Ok(Timestamp::from_second(seconds)?)
+}
+
+fn millis(count: u64) -> SignedDuration {
+    SignedDuration::from_millis(count as i64)
+}
+
+/// Slots at a steady rate.
+pub(super) async fn steady(
+    jobs: u64,
+    rate: u64,
+    seconds: Duration,
+    aligned: bool,
+    common: &Common,
+) -> Result<Account> {
+    ensure!(jobs > 0 && rate > 0 && jobs >= rate, "at least one job per slot of a second is needed");
+    let bench = Bench::new(common).await?;
+    let parts = bench.open()?;
+    let period_ms = jobs * 1_000 / rate;
+    let phase = |n: u64| match aligned {
+        true => n * period_ms / jobs / 1_000 * 1_000,
+        false => n * period_ms / jobs,
+    };
+    let begin = after_registering(jobs)?;
+    let (ids, registering) = register(&parts.engine, jobs, |n| {
+        let first = begin + millis(phase(n));
+        bench.spec(n, &format!("@every {period_ms}ms anchor {first}")).map(|mut spec| {
+            spec.schedule.bounds.start = Some(begin);
+            spec
+        })
+    })
+    .await?;
+    let running = bench.start(parts).await?;
+    ensure!(Timestamp::now() < begin, "registering took too long; take fewer jobs");
+    sleep_until(begin).await;
+    let before = Usage::now();
+    let rss_before = rss_bytes();
+    let end = begin + SignedDuration::try_from(seconds)?;
+    sleep_until(end).await;
+    let rss = rss_bytes();
+    settle(&running, end).await?;
+    let used = Usage::now().since(before);
+    let store = Arc::clone(&running.parts.store);
+    running.stop(GRACE).await?;
+    let mut owed = Owed::new();
+    for (number, id) in ids {
+        let first = begin + millis(phase(number));
+        let slots = (0..).map(|k| first + millis(k * period_ms)).take_while(|slot| *slot < end);
+        owed.insert(id, slots.collect());
+    }
+    let audit = Audit::read(&*store, &owed).await?;
+    tracing::debug!(rss_before, rss, "memory");
+    let account = Account {
+        scenario: format!("steady, {rate} slots/s{}", if aligned { ", aligned" } else { "" }),
+        registered: jobs,
+        register_per_s: per_second(jobs, registering),
+        fired_per_s: per_second(audit.fired, seconds),
+        completed_per_s: per_second(audit.completed, seconds),
+        cpu_s: used.cpu.as_secs_f64(),
+        cpu_us_per_run: Some(used.cpu.as_secs_f64() * 1e6 / audit.fired.max(1) as f64),
+        rss_mb: megabytes(rss),
+        bytes_written_per_run: Some(used.written as f64 / audit.fired.max(1) as f64),
+        fsync_ms: bench.fsync_ms()?,
+        ..Account::default()
+    };
+    Ok(Account { delivered: bench.delivered().await?, ..account.audited(&audit) })
+}
+
+/// All jobs due in one second.
+pub(super) async fn burst(jobs: u64, common: &Common) -> Result<Account> {
+    let bench = Bench::new(common).await?;
+    let parts = bench.open()?;
+    let begin = after_registering(jobs)?;
+    let slot = |n: u64| begin + millis(n * 1_000 / jobs);
+    let (ids, registering) =
+        register(&parts.engine, jobs, |n| bench.spec(n, &format!("@at {}", slot(n)))).await?;
+    let running = bench.start(parts).await?;
+    ensure!(Timestamp::now() < begin, "registering took too long; take fewer jobs");
+    sleep_until(begin).await;
+    let before = Usage::now();
+    let end = begin + SignedDuration::from_secs(1);
+    sleep_until(end).await;
+    settle(&running, end).await?;
+    let took = Timestamp::now().duration_since(begin).unsigned_abs();
+    let rss = rss_bytes();
+    let used = Usage::now().since(before);
+    let store = Arc::clone(&running.parts.store);
+    running.stop(GRACE).await?;
+    let owed: Owed = ids.into_iter().map(|(number, id)| (id, vec![slot(number)])).collect();
+    let audit = Audit::read(&*store, &owed).await?;
+    let account = Account {
+        scenario: "burst, all due in one second".into(),
+        registered: jobs,
+        register_per_s: per_second(jobs, registering),
+        fired_per_s: per_second(audit.fired, took),
+        completed_per_s: per_second(audit.completed, took),
+        took_s: Some(took.as_secs_f64()),
+        cpu_s: used.cpu.as_secs_f64(),
+        cpu_us_per_run: Some(used.cpu.as_secs_f64() * 1e6 / audit.fired.max(1) as f64),
+        rss_mb: megabytes(rss),
+        bytes_written_per_run: Some(used.written as f64 / audit.fired.max(1) as f64),
+        fsync_ms: bench.fsync_ms()?,
+        ..Account::default()
+    };
+    Ok(Account { delivered: bench.delivered().await?, ..account.audited(&audit) })
+}
+
+/// Jobs that are all due before the engine starts.
+pub(super) async fn drain(runs: u64, common: &Common) -> Result<Account> {
+    let bench = Bench::new(common).await?;
+    let parts = bench.open()?;
+    let due = after_registering(runs)?;
+    let (ids, registering) = register(&parts.engine, runs, |n| bench.spec(n, &format!("@at {due}"))).await?;
+    let disk_before = disk(&bench.storage)?;
+    sleep_until(due + SignedDuration::from_secs(2)).await;
+    let before = Usage::now();
+    let begun = Instant::now();
+    let running = bench.start(parts).await?;
+    settle(&running, Timestamp::now()).await?;
+    let took = begun.elapsed();
+    let rss = rss_bytes();
+    let used = Usage::now().since(before);
+    let store = Arc::clone(&running.parts.store);
+    running.stop(GRACE).await?;
+    let owed: Owed = ids.into_iter().map(|(_, id)| (id, vec![due])).collect();
+    let audit = Audit::read(&*store, &owed).await?;
+    let grown = disk(&bench.storage)?.zip(disk_before).map(|(after, before)| after.saturating_sub(before));
+    let account = Account {
+        scenario: "drain, all due before the start".into(),
+        registered: runs,
+        register_per_s: per_second(runs, registering),
+        fired_per_s: per_second(audit.fired, took),
+        completed_per_s: per_second(audit.completed, took),
+        took_s: Some(took.as_secs_f64()),
+        cpu_s: used.cpu.as_secs_f64(),
+        cpu_us_per_run: Some(used.cpu.as_secs_f64() * 1e6 / audit.fired.max(1) as f64),
+        rss_mb: megabytes(rss),
+        disk_bytes_per_run: grown.map(|bytes| bytes as f64 / runs as f64),
+        bytes_written_per_run: Some(used.written as f64 / audit.fired.max(1) as f64),
+        fsync_ms: bench.fsync_ms()?,
+        ..Account::default()
+    };
+    let account = Account { delivered: bench.delivered().await?, ..account.audited(&audit) };
+    // Its slots were due before the engine started: how late they are says nothing.
+    Ok(Account { lateness_ms: None, ..account })
+}
+
+/// Jobs that are on time while others are overdue.
+const ON_TIME: u64 = 1_000;
+
+/// How long slots are watched after the restart.
+const WATCHED: SignedDuration = SignedDuration::from_secs(20);
+
+/// Fills a data directory with far jobs, some that will be overdue, and some that fire every second.
+pub(super) async fn fill(jobs: u64, overdue: u64, common: &Common) -> Result<()> {
+    let bench = Bench::new(common).await?;
+    let parts = bench.open()?;
+    let far = Timestamp::now().as_second() + 400 * 86_400;
+    let soon = after_registering(jobs + overdue)?;
+    let (_, took) = register(&parts.engine, jobs + overdue + ON_TIME, |n| {
+        let schedule = match n {
+            n if n < jobs => format!("@at {}", Timestamp::from_second(far + (n % 86_400) as i64)?),
+            n if n < jobs + overdue => format!("@at {soon}"),
+            n => format!("@every 1s phase {}ms", n % 1_000),
+        };
+        bench.spec(n, &schedule)
+    })
+    .await?;
+    println!("{}", took.as_secs_f64());
+    sleep_until(soon + SignedDuration::from_secs(2)).await;
+    Ok(())
+}
+
+/// Many jobs of the far future, then a restart.
+pub(super) async fn catalogue(jobs: u64, overdue: u64, common: &Common) -> Result<Account> {
+    ensure!(common.store == Store::Embedded, "a catalogue needs a store that survives a restart");
+    let bench = Bench::new(common).await?;
+    let program = std::env::current_exe().context("find this program")?;
+    let child = tokio::process::Command::new(program)
+        .args(["bench", "fill", "--data"])
+        .arg(&bench.directory)
+        .args(["--jobs", &jobs.to_string(), "--overdue", &overdue.to_string()])
+        .stdout(Stdio::piped())
+        .output()
+        .await
+        .context("start the filling process")?;
+    ensure!(child.status.success(), "filling failed: {}", String::from_utf8_lossy(&child.stderr));
+    let registering = Duration::from_secs_f64(String::from_utf8_lossy(&child.stdout).trim().parse()?);
+    let bytes = disk(&bench.storage)?.unwrap_or(0);
+    let before = Usage::now();
+    let restarted_at = Timestamp::now();
+    let parts = bench.open()?;
+    let running = bench.start(parts).await?;
+    // The slots after the restart are the ones that can be on time.
+    let (from, to) = (restarted_at + SignedDuration::from_secs(1), restarted_at + WATCHED);
+    sleep_until(to).await;
+    let rss = rss_bytes();
+    settle(&running, to).await?;
+    let used = Usage::now().since(before);
+    let store = Arc::clone(&running.parts.store);
+    running.stop(GRACE).await?;
+    let (owed, first) = owed_on_time(&*store, from, to).await?;
+    let audit = Audit::read(&*store, &owed).await?;
+    let first_fire = first.map(|at| at.duration_since(restarted_at).as_millis() as f64);
+    let total = jobs + overdue + ON_TIME;
+    let account = Account {
+        scenario: format!("catalogue, restart with {overdue} overdue slots"),
+        registered: total,
+        register_per_s: per_second(total, registering),
+        cpu_s: used.cpu.as_secs_f64(),
+        rss_mb: megabytes(rss),
+        disk_bytes_per_job: Some(bytes as f64 / total as f64),
+        restart_to_first_fire_ms: first_fire,
+        fsync_ms: bench.fsync_ms()?,
+        ..Account::default()
+    };
+    Ok(account.audited(&audit))
+}
+
+/// The slots of the jobs that fire every second, and when the first run of all started.
+async fn owed_on_time(
+    store: &dyn punctual_store::Store,
+    from: Timestamp,
+    to: Timestamp,
+) -> Result<(Owed, Option<Timestamp>)> {
+    use punctual_store::{PageRequest, RunFilter};
+    let (mut owed, mut after, mut first) = (Owed::new(), None, None::<Timestamp>);
+    // The jobs that fire every second are the only ones with runs besides those that were overdue.
+    loop {
+        let page = PageRequest { after, limit: 5_000 };
+        let page = store.runs(&RunFilter::default(), page).await?;
+        for run in &page.items {
+            first = first.into_iter().chain(run.started_at).min();
+            owed.entry(run.job).or_insert_with(Vec::new);
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let ids: Vec<_> = owed.keys().copied().collect();
+    let tzdb = Tzdb::open(None)?;
+    for ids in ids.chunks(1_000) {
+        for stored in store.jobs(ids).await?.into_iter().flatten() {
+            let timetable =
+                stored.job.spec.schedule.timetable(&tzdb, &punctual_schedule::Binding::default())?;
+            let slots = timetable.upcoming(from).take_while(|slot| *slot < to).collect();
+            owed.insert(stored.job.id, slots);
+        }
+    }
+    owed.retain(|_, slots| !slots.is_empty());
+    Ok((owed, first))
+}
+
+fn disk(storage: &Storage) -> Result<Option<u64>> {
+    match storage {
+        Storage::Embedded(directory) => Ok(Some(size_of(Path::new(directory))?)),
+        Storage::Memory => Ok(None),
+    }
+}
+
+/// Waits until everything due by then has been fired and has ended.
+async fn settle(running: &Running, by: Timestamp) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let query = DueQuery { shards: Shards::All, after: None, until: by, limit: 1 };
+        let waiting = running.parts.store.due(query).await?.entries.len();
+        if waiting == 0 && running.held() == 0 && !running.has_waiting().await? {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "the engine did not come to an end within five minutes");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

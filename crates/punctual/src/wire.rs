@@ -1,0 +1,203 @@
+//! Where the parts meet: store, engine, node and worker in one process.
+//!
+//! Used by `serve`, by the library and by the bench alike. Promise: there is one way to put a node together, so that
+//! what is tested and measured is what runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use punctual_domain::id::WorkerId;
+use punctual_domain::run::Run;
+use punctual_domain::work::{Finished, Heartbeat, Held, Leased};
+use punctual_engine::{Clock, Engine, Node, Seat, SystemClock, SystemEntropy};
+use punctual_schedule::Tzdb;
+use punctual_store::{Memory, Store};
+use punctual_store_embedded::Embedded;
+use punctual_worker::targets::function::Functions;
+use punctual_worker::targets::http::{self, Client, Secret};
+use punctual_worker::transport::Unreachable;
+use punctual_worker::{Session, Stopped, Targets, Transport, Worker};
+
+use crate::Error;
+
+/// Shards of a new data directory: enough for a large cluster to share, if the data ever moves to one.
+pub const SHARDS: u16 = 64;
+
+/// Where jobs and runs are kept.
+#[derive(Clone, Debug)]
+pub enum Storage {
+    /// In a data directory.
+    Embedded(PathBuf),
+    /// In memory, gone with the process: for tests and comparisons.
+    Memory,
+}
+
+/// How a node is put together.
+pub struct Options {
+    /// Where jobs and runs are kept.
+    pub storage: Storage,
+    /// The time zone database.
+    pub tzdb: Arc<Tzdb>,
+    /// Handlers of `function` targets.
+    pub functions: Functions,
+    /// What callbacks may reach, and how.
+    pub http: http::Options,
+    /// Signs callbacks; the newest first.
+    pub secrets: Vec<Secret>,
+    /// Attempts at a time.
+    pub concurrency: usize,
+    /// How long shards and attempts stay with a process that gives no sign of life.
+    pub lease: Duration,
+}
+
+impl Options {
+    /// The defaults over a store.
+    pub fn new(storage: Storage, tzdb: Arc<Tzdb>) -> Self {
+        Options {
+            storage,
+            tzdb,
+            functions: Functions::default(),
+            http: http::Options::default(),
+            secrets: Vec::new(),
+            concurrency: punctual_worker::Options::default().concurrency,
+            lease: punctual_engine::Options::default().lease,
+        }
+    }
+}
+
+/// A store and an engine over it; nothing runs yet.
+pub struct Parts {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The store, if it is a data directory.
+    pub embedded: Option<Arc<Embedded>>,
+    /// The engine.
+    pub engine: Arc<Engine>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Parts {
+    /// Opens the store.
+    pub fn open(storage: &Storage, tzdb: Arc<Tzdb>) -> Result<Parts, Error> {
+        let (store, embedded): (Arc<dyn Store>, _) = match storage {
+            Storage::Memory => (Arc::new(Memory::new(SHARDS)), None),
+            Storage::Embedded(directory) => {
+                let options =
+                    punctual_store_embedded::Options { directory: directory.clone(), shards: SHARDS };
+                let embedded = Arc::new(Embedded::open(&options)?);
+                (embedded.clone(), Some(embedded))
+            }
+        };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let engine = Engine::new(store.clone(), clock.clone(), Arc::new(SystemEntropy), tzdb);
+        Ok(Parts { store, embedded, engine: Arc::new(engine), clock })
+    }
+}
+
+/// A running node with its worker.
+pub struct Running {
+    /// What it runs on.
+    pub parts: Parts,
+    node: Node,
+    worker: Worker,
+}
+
+impl Running {
+    /// Opens the store and starts everything.
+    pub async fn start(options: Options) -> Result<Running, Error> {
+        let parts = Parts::open(&options.storage, Arc::clone(&options.tzdb))?;
+        Running::start_on(parts, options).await
+    }
+
+    /// Starts everything on an open store.
+    pub async fn start_on(parts: Parts, options: Options) -> Result<Running, Error> {
+        let client = Client::new(options.http)?;
+        let targets = Targets {
+            http: client,
+            secrets: options.secrets.into(),
+            functions: options.functions,
+            now: Timestamp::now,
+        };
+        let id = parts.engine.new_worker_id();
+        let node_options = punctual_engine::Options { lease: options.lease };
+        let transport = Arc::new(Local(Arc::clone(&parts.engine)));
+        let worker_options =
+            punctual_worker::Options { concurrency: options.concurrency, heartbeat_every: options.lease / 3 };
+        let worker = Worker::start(transport, targets, worker_options);
+        let node = Node::start(Arc::clone(&parts.engine), id, node_options).await?;
+        Ok(Running { parts, node, worker })
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.parts.engine
+    }
+
+    /// How many attempts are being executed.
+    pub fn held(&self) -> usize {
+        self.worker.held()
+    }
+
+    /// Whether runs wait that may be claimed now.
+    pub async fn has_waiting(&self) -> Result<bool, Error> {
+        let next = self.parts.store.next_available_at(&punctual_store::Shards::All).await;
+        let next = next.map_err(punctual_engine::Error::from)?;
+        Ok(next.is_some_and(|at| at <= self.parts.clock.now()))
+    }
+
+    /// Stops firing, lets what is running end within `grace`, gives the rest back, and closes.
+    pub async fn stop(mut self, grace: Duration) -> Result<Stopped, Error> {
+        self.node.quiesce().await;
+        let stopped = self.worker.stop(grace).await;
+        self.node.stop().await?;
+        Ok(stopped)
+    }
+}
+
+/// The worker's way to the engine of its own process.
+struct Local(Arc<Engine>);
+
+#[async_trait]
+impl Transport for Local {
+    async fn open(&self) -> Result<Arc<dyn Session>, Unreachable> {
+        let seat = self.0.seat(self.0.new_worker_id(), Vec::new());
+        Ok(Arc::new(LocalSession { engine: Arc::clone(&self.0), seat }))
+    }
+}
+
+struct LocalSession {
+    engine: Arc<Engine>,
+    seat: Seat,
+}
+
+#[async_trait]
+impl Session for LocalSession {
+    fn worker(&self) -> WorkerId {
+        self.seat.worker()
+    }
+
+    fn grant(&self, attempts: usize) {
+        self.seat.grant(attempts);
+    }
+
+    async fn next(&self) -> Vec<Leased> {
+        self.seat.next().await
+    }
+
+    fn close(&self) {
+        self.seat.close();
+    }
+
+    async fn heartbeat(&self, held: Vec<Held>) -> Result<Heartbeat, Unreachable> {
+        self.engine.heartbeat(self.seat.worker(), held).await.map_err(|error| Unreachable(error.to_string()))
+    }
+
+    async fn complete(&self, finished: Vec<Finished>) -> Result<Vec<Result<Run, String>>, Unreachable> {
+        let answers = self.engine.complete(finished).await.map_err(|error| Unreachable(error.to_string()))?;
+        Ok(answers.into_iter().map(|answer| answer.map_err(|refused| refused.to_string())).collect())
+    }
+}
