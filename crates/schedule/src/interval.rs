@@ -7,10 +7,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::calendar::{DayFilter, OnExcluded};
+use crate::calendar::OnExcluded;
 use crate::civil::{DAY, Wall, YEAR_MAX, date_from_days, days_from_date, days_in_month, split, wall};
 use crate::dst::{self, Gap, Policy};
 use crate::error::{Code, Error};
+use crate::filter::DayFilter;
 use crate::moment::{Moment, Placed};
 use crate::period::Period;
 use crate::zone::Zone;

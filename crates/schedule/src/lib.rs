@@ -28,6 +28,7 @@ mod civil;
 mod describe;
 mod error;
 mod explain;
+mod filter;
 mod moment;
 mod period;
 mod schedule;

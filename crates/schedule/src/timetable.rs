@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::calendar::{Calendar, Calendars, DayFilter, OnExcluded, Verdict};
+use crate::calendar::{Calendar, Calendars, OnExcluded};
 use crate::civil::{DAY, YEAR_MAX, days_from_date};
 use crate::cron::Pattern;
 use crate::dst::{self, Policy, Resolver};
 use crate::error::{Code, Error};
 use crate::every::{Beat, Origin};
+use crate::filter::{DayFilter, Verdict};
 use crate::interval::{Repetition, Step, end_before_start};
 use crate::moment::Moment;
 use crate::period::Period;

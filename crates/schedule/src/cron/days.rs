@@ -4,8 +4,9 @@
 //! that "never" is known after 2,760 months, in microseconds.
 
 use super::{Expression, Years};
-use crate::calendar::{DayFilter, OnExcluded};
+use crate::calendar::OnExcluded;
 use crate::civil::{YEAR_MAX, YEAR_MIN, days_from_date, days_in_month, every_week, first_of, weekday};
+use crate::filter::DayFilter;
 use crate::seed::Seed;
 
 /// The day, month, weekday and year fields with `H` resolved, and the calendars that apply.

@@ -5,9 +5,9 @@
 
 use super::Expression;
 use super::days::DayRule;
-use crate::calendar::DayFilter;
 use crate::civil::{Wall, split, wall};
 use crate::dst::WallTimes;
+use crate::filter::DayFilter;
 use crate::seed::Seed;
 
 /// A resolved expression.
