@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use crate::calendar::{Calendar, OnExcluded};
-use crate::civil::{Wall, YEAR_MAX, YEAR_MIN, date_from_days, days_from_date, days_in_month, split, wall};
+use crate::calendar::{Calendar, OnExcluded, our_months};
+use crate::civil::{Wall, YEAR_MAX, YEAR_MIN, date_from_days, days_from_date, split, wall};
+use crate::dayset::DaySet;
 
 /// The common part of two ordered, disjoint lists.
-fn intersection(a: &[(u32, u32)], b: &[(u32, u32)]) -> Vec<(u32, u32)> {
+pub(crate) fn intersection(a: &[(u32, u32)], b: &[(u32, u32)]) -> Vec<(u32, u32)> {
     a.iter()
         .flat_map(|x| b.iter().map(move |y| (x.0.max(y.0), x.1.min(y.1))))
         .filter(|(from, to)| from < to)
@@ -21,26 +22,37 @@ fn intersection(a: &[(u32, u32)], b: &[(u32, u32)]) -> Vec<(u32, u32)> {
 pub(crate) struct DayFilter {
     /// The days that every calendar allows, by month from January 1970: asked for often, so made once.
     months: Arc<[u32]>,
+    /// The same days in one row.
+    days: Arc<DaySet>,
     windows: Option<Vec<(u32, u32)>>,
     pub(crate) on_excluded: OnExcluded,
 }
 
 /// A slot moves over at most this many months of excluded days; a longer closure skips it.
-const MOVE_MONTHS_MAX: u32 = 12;
+const MOVE_MONTHS_MAX: usize = 12;
 
 impl DayFilter {
     pub(crate) fn new(calendars: Vec<Arc<Calendar>>, on_excluded: OnExcluded) -> Self {
         let windows = calendars.iter().filter_map(|c| c.open_windows()).reduce(|a, b| intersection(&a, &b));
-        let months = (YEAR_MIN..=YEAR_MAX)
-            .flat_map(|year| (1..=12).map(move |month| (year, month)))
-            .map(|(year, month)| calendars.iter().fold(u32::MAX, |mask, c| mask & c.month(year, month)))
-            .collect();
-        DayFilter { months, windows, on_excluded }
+        let months = calendars
+            .iter()
+            .map(|calendar| calendar.months())
+            .reduce(|a, b| a.iter().zip(&b).map(|(a, b)| a & b).collect())
+            .unwrap_or_default();
+        let index = |year: i32, month: u32| ((year - YEAR_MIN) * 12 + month as i32 - 1) as usize;
+        let (first, last) = (days_from_date(YEAR_MIN, 1, 1), days_from_date(YEAR_MAX, 12, 31));
+        let days = DaySet::new(first, last, |year, month| months[index(year, month)]);
+        DayFilter { months: months.into(), days: Arc::new(days), windows, on_excluded }
     }
 
     /// The allowed parts of a day; empty for the whole day.
     pub(crate) fn windows(&self) -> &[(u32, u32)] {
         self.windows.as_deref().unwrap_or_default()
+    }
+
+    /// The allowed parts of a day, if windows narrow it.
+    pub(crate) fn open_parts(&self) -> Option<&[(u32, u32)]> {
+        self.windows.as_deref()
     }
 
     /// No time of any day is allowed.
@@ -54,106 +66,107 @@ impl DayFilter {
         usize::try_from(index).ok().and_then(|index| self.months.get(index)).copied().unwrap_or(0)
     }
 
-    /// The days of a month on which slots happen, given the days `matched` names.
-    pub(crate) fn settle(&self, year: i32, month: u32, matched: impl Fn(i32, u32) -> u32) -> u32 {
-        let (here, open) = (matched(year, month), self.allowed(year, month));
-        let length = days_in_month(year, month);
-        match self.on_excluded {
-            OnExcluded::Skip => here & open,
-            OnExcluded::Next => {
-                let mut pending = self.pending(year, month, &matched, Side::Before);
-                (1..=length).fold(0, |mask, day| step(mask, day, here, open, &mut pending))
-            }
-            OnExcluded::Previous => {
-                let mut pending = self.pending(year, month, &matched, Side::After);
-                (1..=length).rev().fold(0, |mask, day| step(mask, day, here, open, &mut pending))
-            }
-        }
+    /// Whether slots on excluded days move, rather than vanish.
+    pub(crate) fn moves(&self) -> bool {
+        self.on_excluded != OnExcluded::Skip
     }
 
-    /// Whether a matched day in the closed stretch just before (or after) a month moves into it.
-    fn pending(&self, mut year: i32, mut month: u32, matched: &impl Fn(i32, u32) -> u32, side: Side) -> bool {
-        for _ in 0..MOVE_MONTHS_MAX {
-            (year, month) = match side {
-                Side::Before => month_before(year, month),
-                Side::After => month_after(year, month),
+    /// The days on which slots happen, for every month from January 1970, given the days that are named.
+    pub(crate) fn settle(&self, named: impl Fn(i32, u32) -> u32) -> Box<[u32]> {
+        let mut months: Vec<u32> = our_months().map(|(year, month)| named(year, month)).collect();
+        let count = months.len();
+        let mut waits_since: Option<usize> = None; // The last month with a day that still waits to move.
+        for turn in 0..count {
+            let index = match self.on_excluded {
+                OnExcluded::Skip | OnExcluded::Next => turn,
+                OnExcluded::Previous => count - 1 - turn,
             };
-            let (named, open) = (matched(year, month), self.allowed(year, month));
-            let stretch = match side {
-                Side::Before if open != 0 => u32::MAX.checked_shl(32 - open.leading_zeros()).unwrap_or(0),
-                Side::After if open != 0 => (1 << open.trailing_zeros()) - 1,
-                Side::Before | Side::After => u32::MAX,
+            let (here, open) = (months[index], self.months[index]);
+            let waits = waits_since.is_some_and(|since| turn - since <= MOVE_MONTHS_MAX);
+            // Days after (or before) the last open one wait for another month.
+            let leaving = match self.on_excluded {
+                OnExcluded::Skip => 0,
+                OnExcluded::Next if open != 0 => u32::MAX.checked_shl(32 - open.leading_zeros()).unwrap_or(0),
+                OnExcluded::Previous if open != 0 => (1 << open.trailing_zeros()) - 1,
+                OnExcluded::Next | OnExcluded::Previous => u32::MAX,
             };
-            if named & stretch != 0 {
-                return true;
-            }
-            if open != 0 {
-                return false;
+            months[index] = match self.on_excluded {
+                OnExcluded::Skip => here & open,
+                OnExcluded::Next => {
+                    (1..32).fold(Moving::new(waits), |m, day| m.step(day, here, open)).settled
+                }
+                OnExcluded::Previous => {
+                    (1..32).rev().fold(Moving::new(waits), |m, day| m.step(day, here, open)).settled
+                }
+            };
+            if here & leaving != 0 {
+                waits_since = Some(turn);
+            } else if open != 0 {
+                waits_since = None;
             }
         }
-        false
+        months.into()
     }
 
     /// Whether a single day and time is allowed, and when it may be tried again if not.
     pub(crate) fn check(&self, at: Wall) -> Verdict {
         let (day, time) = split(at);
-        let (year, month, date) = date_from_days(day);
-        if self.allowed(year, month) >> date & 1 == 0 {
+        if !self.days.contains(day) {
             // The whole closed stretch at once, so that years without an open day cost nothing.
-            let after = self.open_day_from(day).unwrap_or(days_from_date(YEAR_MAX + 1, 1, 2));
-            let before = self.open_day_until(day).map_or(days_from_date(YEAR_MIN, 1, 1) - 1, |open| open + 1);
+            let after = self.days.next_from(day).unwrap_or(days_from_date(YEAR_MAX + 1, 1, 2));
+            let before =
+                self.days.last_until(day).map_or(days_from_date(YEAR_MIN, 1, 1) - 1, |open| open + 1);
             return Verdict::Excluded { until: wall(after, 0), since: wall(before, 0) };
         }
         let Some(windows) = &self.windows else {
             return Verdict::Allowed { until: wall(day + 1, 0) };
         };
-        let (mut since, mut until) = (0, 86_400);
-        for &(open, close) in windows {
-            if open <= time && time < close {
-                return Verdict::Allowed { until: wall(day, 0) + i64::from(close) };
+        let next = windows.partition_point(|window| window.1 <= time);
+        match windows.get(next) {
+            Some(&(open, close)) if open <= time => {
+                Verdict::Allowed { until: wall(day, 0) + i64::from(close) }
             }
-            if close <= time {
-                since = close;
-            }
-            if open > time && until == 86_400 {
-                until = open;
+            later => {
+                let since = next.checked_sub(1).map_or(0, |last| windows[last].1);
+                let until = later.map_or(86_400, |window| window.0);
+                Verdict::Excluded { until: wall(day, until), since: wall(day, since) }
             }
         }
-        Verdict::Excluded { until: wall(day, 0) + i64::from(until), since: wall(day, 0) + i64::from(since) }
     }
 
     /// Whether a time of day lies in the windows.
     pub(crate) fn is_open_at(&self, time: u32) -> bool {
-        let is_inside = |&(open, close): &(u32, u32)| open <= time && time < close;
-        self.windows.as_ref().is_none_or(|windows| windows.iter().any(is_inside))
+        self.windows.as_ref().is_none_or(|windows| {
+            let next = windows.partition_point(|window| window.1 <= time);
+            windows.get(next).is_some_and(|window| window.0 <= time)
+        })
     }
 
-    /// The first open day from a day on.
-    pub(crate) fn open_day_from(&self, day: i32) -> Option<i32> {
-        let (mut year, mut month, date) = date_from_days(day.max(days_from_date(YEAR_MIN, 1, 1)));
-        let mut mask = self.allowed(year, month) & (u32::MAX << date);
-        while mask == 0 {
-            (year, month) = month_after(year, month);
-            if year > YEAR_MAX {
-                return None;
-            }
-            mask = self.allowed(year, month);
-        }
-        Some(days_from_date(year, month, mask.trailing_zeros()))
+    /// The days that every calendar allows.
+    pub(crate) fn days(&self) -> &DaySet {
+        &self.days
     }
 
-    /// The last open day up to a day.
-    pub(crate) fn open_day_until(&self, day: i32) -> Option<i32> {
-        let (mut year, mut month, date) = date_from_days(day.min(days_from_date(YEAR_MAX, 12, 31)));
-        let mut mask = self.allowed(year, month) & (u32::MAX >> (31 - date));
-        while mask == 0 {
-            (year, month) = month_before(year, month);
-            if year < YEAR_MIN {
-                return None;
-            }
-            mask = self.allowed(year, month);
-        }
-        Some(days_from_date(year, month, 31 - mask.leading_zeros()))
+    /// The open days around a closed one: the last before it and the first after it.
+    pub(crate) fn open_around(&self, day: i32) -> (Option<i32>, Option<i32>) {
+        (self.days.last_until(day), self.days.next_from(day))
+    }
+
+    /// Where a slot of a closed day goes, given the open days around it.
+    pub(crate) fn moved(&self, day: i32, around: (Option<i32>, Option<i32>)) -> Option<i32> {
+        let open = match self.on_excluded {
+            OnExcluded::Skip => None,
+            OnExcluded::Next => around.1,
+            OnExcluded::Previous => around.0,
+        }?;
+        let month_of = |day: i32| {
+            let (year, month, _) = date_from_days(day);
+            year * 12 + month as i32
+        };
+        // Within eleven months of 28 days there is nothing to compare.
+        let is_near =
+            open.abs_diff(day) < 308 || month_of(open).abs_diff(month_of(day)) as usize <= MOVE_MONTHS_MAX;
+        is_near.then_some(open)
     }
 
     /// Where a single wall time goes: itself, another day, or nowhere.
@@ -162,58 +175,31 @@ impl DayFilter {
         if !self.is_open_at(time) {
             return None; // No day helps a time outside the windows.
         }
-        let (mut year, mut month, date) = date_from_days(day);
-        let mut mask = self.allowed(year, month);
-        if mask >> date & 1 == 1 {
+        if self.days.contains(day) {
             return Some(at);
         }
-        mask &= match self.on_excluded {
-            OnExcluded::Skip => return None,
-            OnExcluded::Next => u32::MAX << date,
-            OnExcluded::Previous => (1 << date) - 1,
-        };
-        for _ in 0..=MOVE_MONTHS_MAX {
-            if mask != 0 {
-                let date = match self.on_excluded {
-                    OnExcluded::Previous => 31 - mask.leading_zeros(),
-                    OnExcluded::Skip | OnExcluded::Next => mask.trailing_zeros(),
-                };
-                return Some(wall(days_from_date(year, month, date), time));
-            }
-            (year, month) = match self.on_excluded {
-                OnExcluded::Previous => month_before(year, month),
-                OnExcluded::Skip | OnExcluded::Next => month_after(year, month),
-            };
-            mask = self.allowed(year, month);
+        self.moved(day, self.open_around(day)).map(|day| wall(day, time))
+    }
+}
+
+/// A walk over the days of a month in the direction slots move: an open day takes what waits.
+struct Moving {
+    settled: u32,
+    waits: bool,
+}
+
+impl Moving {
+    fn new(waits: bool) -> Self {
+        Moving { settled: 0, waits }
+    }
+
+    fn step(self, day: u32, named: u32, open: u32) -> Self {
+        let is_named = named >> day & 1 == 1;
+        match open >> day & 1 == 1 {
+            true => Moving { settled: self.settled | u32::from(is_named || self.waits) << day, waits: false },
+            false => Moving { waits: self.waits || is_named, ..self },
         }
-        None
     }
-}
-
-fn month_before(year: i32, month: u32) -> (i32, u32) {
-    if month == 1 { (year - 1, 12) } else { (year, month - 1) }
-}
-
-fn month_after(year: i32, month: u32) -> (i32, u32) {
-    if month == 12 { (year + 1, 1) } else { (year, month + 1) }
-}
-
-#[derive(Clone, Copy)]
-enum Side {
-    Before,
-    After,
-}
-
-/// One day of a walk in the direction slots move: an open day takes what is pending.
-fn step(mask: u32, day: u32, matched: u32, open: u32, pending: &mut bool) -> u32 {
-    let named = matched >> day & 1 == 1;
-    if open >> day & 1 == 0 {
-        *pending |= named;
-        return mask;
-    }
-    let takes = named || std::mem::take(pending);
-    *pending = false;
-    mask | u32::from(takes) << day
 }
 
 /// The answer for one time on a calendar's clock.

@@ -25,6 +25,7 @@ pub mod every;
 pub mod interval;
 
 mod civil;
+mod dayset;
 mod describe;
 mod error;
 mod explain;
@@ -33,6 +34,7 @@ mod moment;
 mod period;
 mod schedule;
 mod seed;
+mod sieve;
 mod timetable;
 mod tzdb;
 mod zone;

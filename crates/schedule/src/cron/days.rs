@@ -3,8 +3,9 @@
 //! The date half of a pattern. Promise: one month is decided in a handful of bit operations, so
 //! that "never" is known after 2,760 months, in microseconds.
 
+use std::sync::Arc;
+
 use super::{Expression, Years};
-use crate::calendar::OnExcluded;
 use crate::civil::{YEAR_MAX, YEAR_MIN, days_from_date, days_in_month, every_week, first_of, weekday};
 use crate::filter::DayFilter;
 use crate::seed::Seed;
@@ -24,6 +25,9 @@ pub(super) struct DayRule {
     years: Years,
     combine: Combine,
     calendars: Option<DayFilter>,
+    /// The days of every month from January 1970, where calendars move some: a moved day depends on
+    /// months before and after, so all are decided at once.
+    settled: Option<Arc<[u32]>>,
 }
 
 /// How the two day fields go together.
@@ -46,7 +50,7 @@ impl DayRule {
             (false, false) if weekdays.and => Combine::Both,
             (false, false) => Combine::Either,
         };
-        DayRule {
+        let mut rule = DayRule {
             days: days.field.resolve(3, seed) as u32,
             last: days.last,
             nearest: days.nearest,
@@ -59,7 +63,12 @@ impl DayRule {
             years: expression.years,
             combine,
             calendars,
+            settled: None,
+        };
+        if let Some(filter) = rule.calendars.as_ref().filter(|filter| filter.moves()) {
+            rule.settled = Some(filter.settle(|year, month| rule.matched(year, month)).into());
         }
+        rule
     }
 
     /// The first matching day at or after `from`, as days since 1970-01-01.
@@ -145,17 +154,18 @@ impl DayRule {
     }
 
     fn moves(&self) -> bool {
-        self.calendars.as_ref().is_some_and(|c| c.on_excluded != OnExcluded::Skip)
+        self.settled.is_some()
     }
 
     /// The matching days of a month, calendars applied: bit `d` is day `d`.
-    fn month(&self, year: i32, month: u32) -> u32 {
+    pub(super) fn month(&self, year: i32, month: u32) -> u32 {
         if !(YEAR_MIN..=YEAR_MAX).contains(&year) {
             return 0;
         }
-        match &self.calendars {
-            None => self.matched(year, month),
-            Some(filter) => filter.settle(year, month, |y, m| self.matched(y, m)),
+        match (&self.settled, &self.calendars) {
+            (Some(settled), _) => settled[((year - YEAR_MIN) * 12 + month as i32 - 1) as usize],
+            (None, Some(filter)) => self.matched(year, month) & filter.allowed(year, month),
+            (None, None) => self.matched(year, month),
         }
     }
 
