@@ -209,7 +209,14 @@ impl Timetable {
             },
         };
         check_moves(schedule, &zone, &filters)?;
-        Ok(Timetable { schedule: schedule.clone(), zone, slots, filters, seed: binding.seed })
+        let mut timetable =
+            Timetable { schedule: schedule.clone(), zone, slots, filters, seed: binding.seed };
+        if let Slots::Completion { first: Some(first), period } = timetable.slots {
+            // The first one waits for the calendars, as every later one does.
+            let first = timetable.allowed_from(first).map(floor_millis);
+            timetable.slots = Slots::Completion { first, period };
+        }
+        Ok(timetable)
     }
 
     /// The first slot strictly after `t`.
@@ -321,9 +328,15 @@ impl Timetable {
         }
     }
 
-    /// Refuses a schedule that has no slot after `t`, as a registration does.
+    /// Refuses a schedule that has no slot after `t`, as a registration does. Where the registration itself
+    /// is the slot, one at `t` will do.
     pub fn must_fire_after(&self, t: Timestamp) -> Result<Timestamp, Error> {
-        self.next_after(t).ok_or_else(|| {
+        let fires_at_once = self.schedule.kind == Kind::Now || matches!(self.slots, Slots::Completion { .. });
+        let after = match fires_at_once {
+            true => instant(floor_millis(t) - 1).unwrap_or(Timestamp::MIN),
+            false => t,
+        };
+        self.next_after(after).ok_or_else(|| {
             Error::new(Code::NeverFires, format!("`{}` never fires after {t}", self.schedule))
                 .hint("check the dates: slots are searched to the end of 2199")
         })

@@ -373,6 +373,42 @@ fn a_period_from_completion_waits_for_the_completion() {
 }
 
 #[test]
+fn a_first_slot_from_completion_waits_for_its_calendar() {
+    // Registered on a Saturday evening: Monday's opening is the first slot.
+    let hours = Calendar::weekdays().include_window("09:00-17:00").unwrap();
+    for zone in [None, Some("Europe/Paris")] {
+        let calendar = zone.map_or(hours.clone(), |zone| hours.clone().in_zone(zone));
+        let mut delay = plan("@every 5m from completion", "UTC").with("hours", calendar);
+        delay.binding.registered_at = at("2026-01-03T20:00:00.250Z");
+        let timetable = delay.bind().unwrap();
+        let opens = at(if zone.is_some() { "2026-01-05T08:00:00Z" } else { "2026-01-05T09:00:00Z" });
+        assert_eq!(timetable.next_after(at("2026-01-01T00:00:00Z")), Some(opens));
+        assert_eq!(timetable.must_fire_after(delay.binding.registered_at).unwrap(), opens);
+        assert_eq!(timetable.count(at("2026-01-01T00:00:00Z"), at("2027-01-01T00:00:00Z")), 1);
+    }
+    let closed = Calendar::new().exclude_weekdays("*").unwrap();
+    let never = plan("@every 5m from completion", "UTC").with("closed", closed).bind().unwrap();
+    assert_eq!(never.next_after(at("1969-01-01T00:00:00Z")), None);
+}
+
+#[test]
+fn what_fires_at_its_registration_may_be_registered() {
+    for registered in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000000001Z", "1969-12-31T23:59:59.9999Z"]
+    {
+        let registered_at = at(registered);
+        for text in ["@now", "@every 5m from completion"] {
+            let mut plan = plan(text, "UTC");
+            plan.binding.registered_at = registered_at;
+            let first = plan.bind().unwrap().must_fire_after(registered_at).unwrap();
+            assert!(
+                registered_at.duration_since(first).abs() < SignedDuration::from_millis(1),
+                "{text}: {first}"
+            );
+        }
+    }
+}
+
+#[test]
 fn now_and_after_count_from_the_registration() {
     let once = |text: &str| {
         let mut plan = plan(text, "America/New_York");
