@@ -161,9 +161,6 @@ enum Place {
     Beyond,
 }
 
-/// One past the last instant of 2199, in milliseconds.
-const LAST: i64 = days_from_date(YEAR_MAX + 1, 1, 1) as i64 * DAY * 1000;
-
 /// A moved slot is at most 13 months from where it was.
 const MOVE_DAYS_MAX: i32 = 400;
 const MOVE_MAX_MS: i64 = MOVE_DAYS_MAX as i64 * DAY * 1000;
@@ -201,6 +198,10 @@ impl Repetition {
         self
     }
 
+    fn years_end(&self) -> i64 {
+        self.zone.years_end() * 1000
+    }
+
     pub(crate) fn start_wall(&self) -> Wall {
         self.wall
     }
@@ -222,7 +223,7 @@ impl Repetition {
     pub(crate) fn last_before(&self, to: i64) -> Option<i64> {
         let reach = if self.moves(OnExcluded::Previous) { MOVE_MAX_MS } else { 0 };
         // Nothing lies after 2199; a search that started there would walk down all the way.
-        let to = to.min(LAST);
+        let to = to.min(self.years_end());
         let mut k = self.guess(to.saturating_add(reach), 2).min(self.repeats - 1);
         while k >= 0 {
             match self.place(k) {
@@ -256,7 +257,7 @@ impl Repetition {
 
     /// How many slots lie in `from..to`.
     pub(crate) fn count(&self, from: i64, to: i64) -> u64 {
-        let (from, to) = (from.min(LAST), to.min(LAST));
+        let (from, to) = (from.min(self.years_end()), to.min(self.years_end()));
         if self.filter.is_some() {
             let mut total = 0;
             self.visit(from, to, |_| total += 1);
@@ -365,7 +366,7 @@ impl Repetition {
             return Place::Beyond;
         };
         let within = |slot: i64| {
-            if slot < LAST { Place::Slot(slot) } else { Place::Beyond }
+            if slot < self.years_end() { Place::Slot(slot) } else { Place::Beyond }
         };
         if self.period.is_exact() {
             return self.start.checked_add(exact).map_or(Place::Beyond, within);

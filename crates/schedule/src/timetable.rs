@@ -119,11 +119,11 @@ const NEAR_MS: i64 = DAY * 1000;
 /// More calendars than this are better joined into one.
 pub(crate) const CALENDARS_MAX: usize = 8;
 
-/// One past the last instant of 2199, in milliseconds.
-const HORIZON_MS: i64 = days_from_date(YEAR_MAX + 1, 1, 1) as i64 * DAY * 1000;
+/// After the last instant of 2199 on every clock, in milliseconds.
+const BEYOND_MS: i64 = days_from_date(YEAR_MAX + 1, 1, 3) as i64 * DAY * 1000;
 
-/// After the last instant of 2199 on every clock.
-const BEYOND_MS: i64 = HORIZON_MS + 3 * DAY * 1000;
+/// A longer spread would let a run start closer to another year's slot than to its own.
+const SPREAD_MAX: Duration = Duration::from_secs(366 * DAY as u64);
 
 impl Timetable {
     pub(crate) fn new(schedule: &Schedule, tzdb: &Tzdb, binding: &Binding) -> Result<Self, Error> {
@@ -133,12 +133,23 @@ impl Timetable {
             return Err(Error::new(Code::Conflict, format!("the start {start} is after the end {end}"))
                 .hint("swap them"));
         }
+        if let Some(spread) = schedule.spread.filter(|spread| *spread > SPREAD_MAX) {
+            return Err(Error::new(
+                Code::OutOfRange,
+                format!("a spread of {} days is too long", spread.as_secs() / DAY as u64),
+            )
+            .hint("the longest is 366 days"));
+        }
         let zone = tzdb.zone(own_zone(&schedule.kind).unwrap_or(&schedule.timezone))?;
         let calendars = Named::find(schedule, binding, &zone, tzdb)?;
         let registered = binding.registered_at.as_millisecond();
+        let in_our_years = |at: &i64| *at < zone.years_end() * 1000;
         let mut filters = calendars.foreign;
         let slots = match &schedule.kind {
-            Kind::Now => Slots::Once(settle(Some(registered), &zone, schedule.dst, calendars.own.as_ref())),
+            Kind::Now => {
+                let at = Some(registered).filter(in_our_years);
+                Slots::Once(settle(at, &zone, schedule.dst, calendars.own.as_ref()))
+            }
             Kind::At(moment) => {
                 let placed = moment.place(tzdb, &zone, schedule.dst)?;
                 let settled = settle(placed.millis, &zone, schedule.dst, calendars.own.as_ref());
@@ -152,7 +163,7 @@ impl Timetable {
                     zone: Arc::clone(&zone),
                 };
                 let twice = Repetition::new(&placed, registered, *period, Some(2), schedule.dst);
-                let at = twice.last_before(HORIZON_MS).filter(|at| *at > registered);
+                let at = twice.last_before(BEYOND_MS).filter(|at| *at > registered);
                 Slots::Once(settle(at, &zone, schedule.dst, calendars.own.as_ref()))
             }
             Kind::Every(every) => {
@@ -161,7 +172,7 @@ impl Timetable {
                 match every.origin() {
                     Origin::Completion => {
                         let first = schedule.bounds.start.map_or(registered, ceil_millis);
-                        Slots::Completion { first: Some(first), period }
+                        Slots::Completion { first: Some(first).filter(in_our_years), period }
                     }
                     Origin::Clock { anchor, phase_ms } => {
                         let anchor = match anchor {
@@ -265,7 +276,8 @@ impl Timetable {
             // Calendars open on whole seconds.
             false => first_let_through(&Slots::seconds_from(at), &self.zone, &self.filters, at)?,
         };
-        instant(at).filter(|slot| bounds.end.is_none_or(|end| *slot <= end))
+        let in_our_years = at < self.zone.years_end() * 1000;
+        instant(at).filter(|slot| in_our_years && bounds.end.is_none_or(|end| *slot <= end))
     }
 
     /// Slots after `t`, in order, at most the schedule's maximum number of fires.
@@ -372,22 +384,20 @@ impl Slots {
     fn next_from(&self, zone: &Zone, from: i64) -> Option<i64> {
         match self {
             Slots::Once(at) | Slots::Completion { first: at, .. } => at.filter(|at| *at >= from),
-            Slots::Beat(beat) => beat.next_from(from),
+            Slots::Beat(beat) => beat.next_from(from).filter(|slot| *slot < zone.years_end() * 1000),
             Slots::Repetition(repetition) => repetition.next_from(from),
             Slots::Cron { pattern, policy } => {
                 let resolver = Resolver { times: &**pattern, zone, policy: *policy };
-                return Some(resolver.next_from(ceil_second(from))? * 1000);
+                Some(resolver.next_from(ceil_second(from))? * 1000)
             }
         }
-        .filter(|slot| *slot < HORIZON_MS)
     }
 
     fn last_before(&self, zone: &Zone, to: i64) -> Option<i64> {
-        let end = to.min(HORIZON_MS);
         match self {
-            Slots::Once(at) | Slots::Completion { first: at, .. } => at.filter(|at| *at < end),
-            Slots::Beat(beat) => beat.last_before(end),
-            Slots::Repetition(repetition) => repetition.last_before(end),
+            Slots::Once(at) | Slots::Completion { first: at, .. } => at.filter(|at| *at < to),
+            Slots::Beat(beat) => beat.last_before(to.min(zone.years_end() * 1000)),
+            Slots::Repetition(repetition) => repetition.last_before(to),
             Slots::Cron { pattern, policy } => {
                 let resolver = Resolver { times: &**pattern, zone, policy: *policy };
                 Some(resolver.last_before(ceil_second(to))? * 1000)
@@ -396,13 +406,12 @@ impl Slots {
     }
 
     fn count(&self, zone: &Zone, from: i64, to: i64) -> u64 {
-        let end = to.min(HORIZON_MS);
         match self {
             Slots::Once(at) | Slots::Completion { first: at, .. } => {
-                u64::from(at.is_some_and(|at| (from..end).contains(&at)))
+                u64::from(at.is_some_and(|at| (from..to).contains(&at)))
             }
-            Slots::Beat(beat) => beat.count(from, end),
-            Slots::Repetition(repetition) => repetition.count(from, end),
+            Slots::Beat(beat) => beat.count(from, to.min(zone.years_end() * 1000)),
+            Slots::Repetition(repetition) => repetition.count(from, to),
             Slots::Cron { pattern, policy } => {
                 let resolver = Resolver { times: &**pattern, zone, policy: *policy };
                 resolver.count(ceil_second(from), ceil_second(to))
@@ -423,9 +432,9 @@ impl Slots {
     fn sieve<'a>(&'a self, zone: &'a Zone, filters: &'a Filters, from: i64, to: i64) -> Option<Sieve<'a>> {
         let source = match self {
             Slots::Once(_) | Slots::Completion { .. } => return None,
-            Slots::Beat(beat) => Source::Beat(*beat, HORIZON_MS),
+            Slots::Beat(beat) => Source::Beat(*beat, zone.years_end() * 1000),
             Slots::Repetition(repetition) => match repetition.as_beat() {
-                Some((beat, end)) => Source::Beat(beat, end.min(HORIZON_MS)),
+                Some((beat, end)) => Source::Beat(beat, end.min(zone.years_end() * 1000)),
                 None => Source::Repetition(repetition),
             },
             Slots::Cron { pattern, policy } => {
@@ -438,7 +447,7 @@ impl Slots {
 
 /// The first slot from an instant on that the calendars let through.
 fn first_let_through(slots: &Slots, zone: &Zone, filters: &Filters, from: i64) -> Option<i64> {
-    let mut from = from.max(-HORIZON_MS);
+    let mut from = from.max(-BEYOND_MS);
     for _ in 0..TRIES_MAX {
         let slot = slots.next_from(zone, from)?;
         match closed_around(filters, slot) {
