@@ -263,26 +263,36 @@ impl<T: WallTimes> Resolver<'_, T> {
         jump(self.zone, index).filter(|jump| (1..=GAP_MAX).contains(&(jump.high - jump.low)))
     }
 
-    /// The changes of the clock in `from..to` that concern these times, in order.
-    pub(crate) fn touched(&self, from: i64, to: i64) -> impl Iterator<Item = Touched> + '_ {
-        (self.zone.index_at(from).max(1)..self.zone.len())
-            .skip_while(move |index| self.zone.stretch(*index).start < from)
-            .take_while(move |index| self.zone.stretch(*index).start < to)
-            .filter_map(|index| self.touch(index))
-    }
-
     /// How the change at the start of a stretch concerns these times.
     pub(crate) fn touch(&self, index: usize) -> Option<Touched> {
-        let jump = jump(self.zone, index)?;
-        let (low, high) = (jump.low.min(jump.high), jump.low.max(jump.high));
-        let wall = self.times.next_from(low).filter(|wall| *wall < high)?;
-        let kind = match jump.high - jump.low {
-            length if length > GAP_MAX => Kind::NoSuchDay,
-            length if length > 0 => Kind::Gap,
-            _ => Kind::Overlap,
-        };
-        Some(Touched { kind, wall, at: jump.end })
+        touch(self.zone, index, |from| self.times.next_from(from))
     }
+}
+
+/// The changes of the clock in `from..to` that concern the wall times `next_from` finds, in order.
+pub(crate) fn touched<'a>(
+    zone: &'a Zone,
+    from: i64,
+    to: i64,
+    next_from: impl Fn(Wall) -> Option<Wall> + 'a,
+) -> impl Iterator<Item = Touched> + 'a {
+    (zone.index_at(from).max(1)..zone.len())
+        .skip_while(move |index| zone.stretch(*index).start < from)
+        .take_while(move |index| zone.stretch(*index).start < to)
+        .filter_map(move |index| touch(zone, index, &next_from))
+}
+
+/// How the change at the start of a stretch concerns wall times.
+fn touch(zone: &Zone, index: usize, next_from: impl Fn(Wall) -> Option<Wall>) -> Option<Touched> {
+    let jump = jump(zone, index)?;
+    let (low, high) = (jump.low.min(jump.high), jump.low.max(jump.high));
+    let wall = next_from(low).filter(|wall| *wall < high)?;
+    let kind = match jump.high - jump.low {
+        length if length > GAP_MAX => Kind::NoSuchDay,
+        length if length > 0 => Kind::Gap,
+        _ => Kind::Overlap,
+    };
+    Some(Touched { kind, wall, at: jump.end })
 }
 
 /// A wall time that a change of the clock concerns.

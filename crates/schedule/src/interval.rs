@@ -320,6 +320,25 @@ impl Repetition {
         }
     }
 
+    /// The first wall time of a slot from a wall time on, calendars applied, before exact time is added.
+    pub(crate) fn next_wall(&self, from: Wall) -> Option<Wall> {
+        let reach = if self.moves(OnExcluded::Next) { i64::from(MOVE_DAYS_MAX) * DAY } else { 0 };
+        let mut k = (self.guess_wall(from - reach) - 3).clamp(0, self.repeats);
+        while k < self.repeats {
+            let wanted = self.wall_of(k)?;
+            let settled = match &self.filter {
+                Some(filter) => filter.settle_one(wanted),
+                None => Some(wanted),
+            };
+            match settled {
+                Some(at) if at >= from => return Some(at),
+                Some(_) => k += 1,
+                None => k = self.after_closed(k)?,
+            }
+        }
+        None
+    }
+
     /// Slots at a fixed distance, as a beat, and one past the last.
     pub(crate) fn as_beat(&self) -> Option<(Beat, i64)> {
         let end = self.period.millis.saturating_mul(self.repeats).saturating_add(self.start);

@@ -348,9 +348,11 @@ impl Timetable {
             true => instant(floor_millis(t) - 1).unwrap_or(Timestamp::MIN),
             false => t,
         };
-        self.next_after(after).ok_or_else(|| {
-            Error::new(Code::NeverFires, format!("`{}` never fires after {t}", self.schedule))
-                .hint("check the dates: slots are searched to the end of 2199")
+        self.next_after(after).ok_or_else(|| match self.does_not_exist() {
+            Some(why) => Error::new(Code::NeverFires, format!("`{}` never fires: {why}", self.schedule))
+                .hint("choose a time that exists, or another `dst_gap`"),
+            None => Error::new(Code::NeverFires, format!("`{}` never fires after {t}", self.schedule))
+                .hint("check the dates: slots are searched to the end of 2199"),
         })
     }
 

@@ -61,6 +61,11 @@ impl Pattern {
         if self.never { 0 } else { self.times_before(86_400) }
     }
 
+    /// Whether it names all seconds of its minutes.
+    pub(crate) fn is_every_second(&self) -> bool {
+        self.seconds == (1 << 60) - 1
+    }
+
     /// The matching days of a month, calendars applied: bit `d` is day `d`.
     pub(crate) fn days_of(&self, year: i32, month: u32) -> u32 {
         if self.never { 0 } else { self.days.month(year, month) }
