@@ -275,9 +275,11 @@ impl<'a> Cron<'a> {
                 .into_iter()
                 .map(|n| format!("the weekday nearest to the {}", ordinal(n))),
         );
-        if days.last_weekday {
-            names.push("the last weekday".into());
-        }
+        names.extend(bits(days.nearest_last.into()).into_iter().map(|n| match n {
+            0 => "the last weekday".into(),
+            1 => "the weekday nearest to the day before the last".into(),
+            n => format!("the weekday nearest to the {} day before the last", ordinal(n)),
+        }));
         names.extend(bits(days.business.into()).into_iter().map(|n| match n {
             0 => "the last business day".into(),
             n => format!("the {} business day", ordinal(n)),

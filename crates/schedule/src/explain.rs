@@ -55,7 +55,7 @@ impl Timetable {
 
     /// What a user should know before relying on this schedule after `from`.
     pub fn warnings(&self, from: Timestamp) -> Vec<String> {
-        let mut warnings = self.schedule.remarks.0.clone();
+        let mut warnings = self.schedule.remarks.notes.clone();
         if let Kind::Cron(expression) = &self.schedule.kind {
             warnings.extend(both_days(expression));
         }

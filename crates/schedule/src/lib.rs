@@ -35,6 +35,7 @@ mod period;
 mod schedule;
 mod seed;
 mod sieve;
+mod spoken;
 mod timetable;
 mod tzdb;
 mod zone;

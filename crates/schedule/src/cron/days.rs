@@ -16,7 +16,7 @@ pub(super) struct DayRule {
     days: u32,
     last: u32,
     nearest: u32,
-    last_weekday: bool,
+    nearest_last: u32,
     business: u32,
     weekdays: u8,
     nth: u64,
@@ -54,7 +54,7 @@ impl DayRule {
             days: days.field.resolve(3, seed) as u32,
             last: days.last,
             nearest: days.nearest,
-            last_weekday: days.last_weekday,
+            nearest_last: days.nearest_last,
             business: days.business,
             weekdays: weekdays.field.resolve(5, seed) as u8,
             nth: weekdays.nth,
@@ -197,19 +197,23 @@ impl DayRule {
                 mask |= 1 << (length - n);
             }
         }
-        if self.nearest != 0 || self.last_weekday {
+        if self.nearest != 0 || self.nearest_last != 0 {
             let first = weekday(days_from_date(year, month, 1));
             let mut wanted = self.nearest;
+            let mut back = self.nearest_last;
+            while back != 0 {
+                let n = back.trailing_zeros();
+                back &= back - 1;
+                if n < length {
+                    wanted |= 1 << (length - n);
+                }
+            }
             while wanted != 0 {
                 let day = wanted.trailing_zeros();
                 wanted &= wanted - 1;
                 if day <= length {
                     mask |= 1 << nearest_weekday(day, first, length);
                 }
-            }
-            if self.last_weekday {
-                let last = (first + length - 1) % 7;
-                mask |= 1 << (length - [2, 0, 0, 0, 0, 0, 1][last as usize]);
             }
         }
         if self.business != 0 {
