@@ -2,7 +2,8 @@
 //!
 //! A schedule may name several; a slot must be allowed by all of them. An excluded slot is
 //! skipped, or moved to the next or previous allowed day at the same time of day. Business days
-//! (`3B` in the day field) are counted over the days a schedule's calendars allow.
+//! (`3B` in the day field) are counted over the days a schedule's calendars allow, Monday to Friday
+//! unless one of them says something of weekdays.
 //!
 //! Promise: bounded, so that no calendar makes a question slow; [`Parts`] holds all of it as text.
 
@@ -216,6 +217,16 @@ impl Calendar {
                 (by_weekday[starts_on as usize] | included) & !excluded & all
             })
             .collect()
+    }
+
+    /// Whether it says which weekdays are allowed.
+    pub(crate) fn names_weekdays(&self) -> bool {
+        self.included_weekdays | self.excluded_weekdays != 0
+    }
+
+    /// The days it includes by their dates, for every month from January 1970.
+    pub(crate) fn included_months(&self) -> Vec<u32> {
+        by_month(&self.included_dates)
     }
 
     /// The allowed parts of a day, ordered and disjoint; `None` for the whole day.

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::calendar::{Calendar, OnExcluded, our_months};
-use crate::civil::{Wall, YEAR_MAX, YEAR_MIN, date_from_days, days_from_date, split, wall};
+use crate::calendar::{Calendar, OnExcluded, our_months, weekly};
+use crate::civil::{Wall, YEAR_MAX, YEAR_MIN, date_from_days, days_from_date, split, wall, weekday};
 use crate::dayset::DaySet;
 
 /// The common part of two ordered, disjoint lists.
@@ -24,6 +24,8 @@ pub(crate) struct DayFilter {
     months: Arc<[u32]>,
     /// The same days in one row.
     days: Arc<DaySet>,
+    /// The open days that are weekends and no business days, unless a calendar names weekdays itself.
+    weekends: Option<Arc<[u32]>>,
     windows: Option<Vec<(u32, u32)>>,
     pub(crate) on_excluded: OnExcluded,
 }
@@ -32,7 +34,7 @@ pub(crate) struct DayFilter {
 const MOVE_MONTHS_MAX: usize = 12;
 
 impl DayFilter {
-    pub(crate) fn new(calendars: Vec<Arc<Calendar>>, on_excluded: OnExcluded) -> Self {
+    pub(crate) fn new(calendars: &[Arc<Calendar>], on_excluded: OnExcluded) -> Self {
         let windows = calendars.iter().filter_map(|c| c.open_windows()).reduce(|a, b| intersection(&a, &b));
         let months = calendars
             .iter()
@@ -42,7 +44,7 @@ impl DayFilter {
         let index = |year: i32, month: u32| ((year - YEAR_MIN) * 12 + month as i32 - 1) as usize;
         let (first, last) = (days_from_date(YEAR_MIN, 1, 1), days_from_date(YEAR_MAX, 12, 31));
         let days = DaySet::new(first, last, |year, month| months[index(year, month)]);
-        DayFilter { months: months.into(), days: Arc::new(days), windows, on_excluded }
+        DayFilter { months: months.into(), days: Arc::new(days), weekends: None, windows, on_excluded }
     }
 
     /// The allowed parts of a day; empty for the whole day.
@@ -58,6 +60,33 @@ impl DayFilter {
     /// No time of any day is allowed.
     pub(crate) fn is_closed_all_day(&self) -> bool {
         self.windows.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// Makes it count business days: without a word on weekdays in the calendars, Saturdays and Sundays are
+    /// none, except those that a calendar includes by their date.
+    #[must_use]
+    pub(crate) fn with_business_days(mut self, calendars: &[Arc<Calendar>]) -> Self {
+        if calendars.iter().any(|calendar| calendar.names_weekdays()) {
+            return self;
+        }
+        let weekend = weekly(0b100_0001);
+        let mut weekends: Vec<u32> = our_months()
+            .map(|(year, month)| weekend[weekday(days_from_date(year, month, 1)) as usize])
+            .collect();
+        for calendar in calendars {
+            for (days, included) in weekends.iter_mut().zip(calendar.included_months()) {
+                *days &= !included;
+            }
+        }
+        self.weekends = Some(weekends.into());
+        self
+    }
+
+    /// The business days of a month.
+    pub(crate) fn business_days(&self, year: i32, month: u32) -> u32 {
+        let index = (year - YEAR_MIN) * 12 + month as i32 - 1;
+        let weekends = self.weekends.as_ref().and_then(|weekends| weekends.get(usize::try_from(index).ok()?));
+        self.allowed(year, month) & !weekends.copied().unwrap_or(0)
     }
 
     /// The days of a month that every calendar allows; none outside our years.

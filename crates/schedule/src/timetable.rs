@@ -607,18 +607,26 @@ impl Named {
                 CLOCKS_MAX - 1
             )));
         }
-        let filter = |calendars| DayFilter::new(calendars, schedule.on_excluded);
+        let filter = |calendars: &[Arc<Calendar>]| DayFilter::new(calendars, schedule.on_excluded);
         Ok(Named {
-            own: (!own.is_empty()).then(|| filter(own)),
-            foreign: foreign.into_iter().map(|(calendars, clock)| (filter(calendars), clock)).collect(),
+            own: (!own.is_empty()).then(|| match counts_business_days(schedule) {
+                true => filter(&own).with_business_days(&own),
+                false => filter(&own),
+            }),
+            foreign: foreign.into_iter().map(|(calendars, clock)| (filter(&calendars), clock)).collect(),
         })
     }
 }
 
+fn counts_business_days(schedule: &Schedule) -> bool {
+    matches!(&schedule.kind, Kind::Cron(expression) if expression.has_business_days())
+}
+
 /// Moving a slot by days needs wall-clock slots and calendars on the same clock.
 fn check_moves(schedule: &Schedule, zone: &Zone, filters: &[(DayFilter, Arc<Zone>)]) -> Result<(), Error> {
-    let business = matches!(&schedule.kind, Kind::Cron(expression) if expression.has_business_days());
-    if business && let Some((_, calendar)) = filters.first() {
+    if counts_business_days(schedule)
+        && let Some((_, calendar)) = filters.first()
+    {
         return Err(Error::new(
             Code::Conflict,
             format!(

@@ -134,6 +134,36 @@ fn the_third_business_day_of_the_month_counts_allowed_days() {
 }
 
 #[test]
+fn business_days_are_monday_to_friday_unless_a_calendar_speaks_of_weekdays() {
+    // August 2026 starts on a Saturday.
+    let holidays = || Calendar::new().exclude_date("08-04").unwrap();
+    let third = |calendars: &[Calendar]| {
+        let mut third = plan("0 9 3B 8 *", "UTC");
+        for (n, calendar) in calendars.iter().enumerate() {
+            third = third.with(&n.to_string(), calendar.clone());
+        }
+        let next = third.bind().unwrap().next_after(at("2026-08-01T00:00:00Z")).unwrap();
+        next.to_string()[8..10].to_string()
+    };
+    assert_eq!(third(&[]), "05");
+    assert_eq!(third(&[holidays()]), "06", "weekends are none, the holiday is none");
+    assert_eq!(third(&[Calendar::weekdays(), holidays()]), "06");
+    let worked_saturday = holidays().include_weekdays("MON-SAT").unwrap();
+    assert_eq!(third(std::slice::from_ref(&worked_saturday)), "05", "the calendar says that Saturdays count");
+    assert_eq!(third(&[worked_saturday, holidays()]), "05", "one calendar's word is enough");
+    let opened = Calendar::new().include_date("2026-08-01").unwrap().exclude_date("08-04").unwrap();
+    let listed =
+        (3..10).fold(opened, |calendar, day| calendar.include_date(&format!("08-{day:02}")).unwrap());
+    assert_eq!(third(&[listed]), "05", "a Saturday included by its date counts");
+    // The slot itself still may not be where calendars do not allow it.
+    let every_day = Calendar::new().include_weekdays("*").unwrap();
+    plan("0 9 24B,31B 8 *", "UTC")
+        .with("all", every_day)
+        .expect("2026-08-01T00:00:00Z", &["2026-08-24T09:00:00Z", "2026-08-31T09:00:00Z"]);
+    assert_eq!(plan("0 9 24B * *", "UTC").bind().unwrap().next_after(at("1970-01-01T00:00:00Z")), None);
+}
+
+#[test]
 fn an_included_date_opens_a_closed_weekday_and_an_excluded_one_stays_closed() {
     let working_saturday = business().include_date("2026-01-03").unwrap();
     plan("0 9 * * *", "UTC").with("work", working_saturday).expect(

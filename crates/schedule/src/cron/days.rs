@@ -222,10 +222,10 @@ impl DayRule {
         mask
     }
 
-    /// `nB` and `LB`: counted over the days the calendars allow, or Monday to Friday without one.
+    /// `nB` and `LB`: counted over the business days of the calendars, or Monday to Friday without one.
     fn business_days(&self, year: i32, month: u32, length: u32) -> u32 {
         let mut open = match &self.calendars {
-            Some(filter) => filter.allowed(year, month),
+            Some(filter) => filter.business_days(year, month),
             None => {
                 let first = weekday(days_from_date(year, month, 1));
                 (1..=5).fold(0, |mask, day| mask | every_week(day, first))

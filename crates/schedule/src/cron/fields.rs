@@ -85,7 +85,8 @@ impl Reader {
             } else if let Some(day) = item.strip_suffix_ignore_case('W') {
                 days.nearest |= 1 << single_day(day, 'W', &DAY)?;
             } else if let Some(nth) = item.strip_suffix_ignore_case('B') {
-                days.business |= 1 << single_day(nth, 'B', &Spec { max: 23, ..DAY })?;
+                // More than 23 need a calendar with business days at weekends.
+                days.business |= 1 << single_day(nth, 'B', &DAY)?;
             } else {
                 self.plain(item, &DAY, &mut values)?;
                 star |= is_everything(item.text);
