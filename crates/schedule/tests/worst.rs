@@ -42,19 +42,19 @@ struct Worst(BTreeMap<&'static str, (Duration, String)>);
 
 impl Worst {
     fn time<T>(&mut self, call: &'static str, what: impl Fn() -> String, mut ask: impl FnMut() -> T) -> T {
-        // The better of two: the first may meet a cold cache or another process.
-        let mut took = Duration::MAX;
-        let mut answer = None;
-        for _ in 0..2 {
-            let start = Instant::now();
-            answer = Some(black_box(ask()));
-            took = took.min(start.elapsed());
-        }
         let known = self.0.entry(call).or_default();
-        if took > known.0 {
-            *known = (took, what());
+        let mut took = Duration::MAX;
+        // The best of many where it would be the worst: one call may meet a cold cache or another process.
+        for _ in 0..20 {
+            let start = Instant::now();
+            let answer = black_box(ask());
+            took = took.min(start.elapsed());
+            if took <= known.0 {
+                return answer;
+            }
         }
-        answer.unwrap()
+        *known = (took, what());
+        ask()
     }
 }
 
@@ -72,7 +72,8 @@ fn print_the_slowest_calls() {
         ("Africa/Casablanca", shift),
         ("Antarctica/Troll", shift),
     ];
-    let sets = calendar_sets();
+    worst.time("unknown zone", || "Europe/Pariss".into(), || tzdb.zone("Europe/Pariss").unwrap_err());
+    let sets = calendar_sets(&mut worst);
     let mut asked = 0;
     for text in TEXTS {
         worst.time("parse", || text.into(), || Schedule::parse(text).unwrap());
@@ -127,7 +128,7 @@ fn ask(
 }
 
 /// As many and as large as they may be.
-fn calendar_sets() -> Vec<(&'static str, Arc<Calendars>)> {
+fn calendar_sets(worst: &mut Worst) -> Vec<(&'static str, Arc<Calendars>)> {
     let windows = |offset: usize| -> Vec<String> {
         (0..WINDOWS_MAX)
             .map(|n| format!("{n:02}:{:02}:01-{n:02}:{:02}:59", offset % 29, 30 + offset % 29))
@@ -181,11 +182,13 @@ fn calendar_sets() -> Vec<(&'static str, Arc<Calendars>)> {
     ];
     sets.into_iter()
         .map(|(name, parts)| {
-            let calendars: Calendars = parts
-                .iter()
-                .enumerate()
-                .map(|(n, parts)| (format!("c{n}"), Arc::new(Calendar::from_parts(parts).unwrap())))
-                .collect();
+            let mut calendars = Calendars::new();
+            for (n, parts) in parts.iter().enumerate() {
+                let calendar =
+                    worst.time("from_parts", || name.into(), || Calendar::from_parts(parts).unwrap());
+                worst.time("parts", || name.into(), || calendar.parts());
+                calendars.insert(format!("c{n}"), Arc::new(calendar));
+            }
             (name, Arc::new(calendars))
         })
         .collect()
