@@ -119,6 +119,9 @@ const NEAR_MS: i64 = DAY * 1000;
 /// More calendars than this are better joined into one.
 pub(crate) const CALENDARS_MAX: usize = 8;
 
+/// Before the first instant of 1970 on every clock, in milliseconds: calendars allow nothing earlier.
+const BEFORE_MS: i64 = -3 * DAY * 1000;
+
 /// After the last instant of 2199 on every clock, in milliseconds.
 const BEYOND_MS: i64 = days_from_date(YEAR_MAX + 1, 1, 3) as i64 * DAY * 1000;
 
@@ -422,6 +425,7 @@ impl Slots {
     }
 
     fn count_through(&self, zone: &Zone, filters: &Filters, from: i64, to: i64) -> u64 {
+        let (from, to) = (from.max(BEFORE_MS), to.min(BEYOND_MS));
         match self.sieve(zone, filters, from, to) {
             Some(mut sieve) => sieve.count(from, to),
             None => {
@@ -449,7 +453,7 @@ impl Slots {
 
 /// The first slot from an instant on that the calendars let through.
 fn first_let_through(slots: &Slots, zone: &Zone, filters: &Filters, from: i64) -> Option<i64> {
-    let mut from = from.max(-BEYOND_MS);
+    let mut from = from.max(BEFORE_MS);
     for _ in 0..TRIES_MAX {
         let slot = slots.next_from(zone, from)?;
         match closed_around(filters, slot) {
@@ -490,9 +494,9 @@ fn last_let_through(slots: &Slots, zone: &Zone, filters: &Filters, to: i64) -> O
             Some((since, _)) => to = since.min(slot),
         }
     }
-    let mut sieve = slots.sieve(zone, filters, -NEAR_MS, to)?;
+    let mut sieve = slots.sieve(zone, filters, BEFORE_MS, to)?;
     let (mut high, mut length) = (to, FAR_MS);
-    while high > -NEAR_MS && sieve.count(high - length, high) == 0 {
+    while high > BEFORE_MS && sieve.count(high - length, high) == 0 {
         (high, length) = (high - length, length * 2);
     }
     while length > NEAR_MS {
@@ -501,7 +505,7 @@ fn last_let_through(slots: &Slots, zone: &Zone, filters: &Filters, to: i64) -> O
             high -= length;
         }
     }
-    while high > -NEAR_MS {
+    while high > BEFORE_MS {
         let slot = slots.last_before(zone, high)?;
         match closed_around(filters, slot) {
             None => return Some(slot),

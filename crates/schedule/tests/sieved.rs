@@ -111,6 +111,16 @@ fn counts_over_centuries_add_up_from_their_parts() {
         let whole = timetable.count(cuts[0], cuts[19]);
         let sum: u64 = cuts.windows(2).map(|pair| timetable.count(pair[0], pair[1])).sum();
         assert_eq!(whole, sum, "{text} in {}: {parts:#?}", schedule.timezone);
+        let (all, ours) =
+            (timetable.count(Timestamp::MIN, Timestamp::MAX), timetable.count(cuts[0], cuts[19]));
+        let before = timetable.count(Timestamp::MIN, cuts[0]);
+        assert_eq!(all, before + ours + timetable.count(cuts[19], Timestamp::MAX), "{text}");
+        let first = timetable.next_after(Timestamp::MIN);
+        let last = timetable.previous_before(Timestamp::MAX);
+        assert_eq!((first.is_some(), last.is_some()), (all > 0, all > 0), "{text}");
+        if let (Some(first), Some(last)) = (first, last) {
+            assert_eq!(timetable.count(first, last), all - 1, "{text}");
+        }
     }
 }
 

@@ -115,7 +115,8 @@ fn ask(
     let (first, now, last) =
         (at("1970-01-01T00:00:00Z"), at("2026-03-08T06:59:59Z"), at("2199-12-31T23:59:59Z"));
     worst.time("count", &what, || timetable.count(first, last));
-    for from in [first, now, last] {
+    worst.time("count all time", &what, || timetable.count(Timestamp::MIN, Timestamp::MAX));
+    for from in [Timestamp::MIN, first, now, last, Timestamp::MAX] {
         let next = worst.time("next_after", &what, || timetable.next_after(from));
         worst.time("previous_before", &what, || timetable.previous_before(from));
         let progress = Progress { fired: 1, last_completion: Some(from) };
