@@ -78,6 +78,7 @@ fn next_previous_and_count_see_what_a_plain_reading_sees() {
         excluded_seen += all.len() - open.len();
 
         let just_after = from + SignedDuration::from_nanos(1);
+        assert_eq!(bare.count(just_after, to), all.len() as u64, "bare count, {}", place());
         assert_eq!(timetable.count(just_after, to), open.len() as u64, "count, {}", place());
         let next: Vec<Timestamp> = timetable.upcoming(from).take_while(|slot| *slot < to).take(200).collect();
         assert_eq!(next, open[..open.len().min(200)], "next, {}", place());
@@ -92,6 +93,37 @@ fn next_previous_and_count_see_what_a_plain_reading_sees() {
     }
     println!("sieved: {cases} schedules, {slots_seen} slots, {excluded_seen} excluded");
     assert!(slots_seen > 20_000 && excluded_seen > 20_000);
+}
+
+#[test]
+fn shifted_times_are_counted_once_in_gaps_of_any_length() {
+    let tzdb = Tzdb::bundled();
+    let hours = Parts {
+        include_windows: vec!["00:10:20-01:29:40".into(), "02:30:30-03:31".into()],
+        ..Parts::default()
+    };
+    // Liberia's gap was 44 minutes and 30 seconds long, Lord Howe's are half an hour, Nuuk's end at midnight.
+    for (zone, around) in [
+        ("Africa/Monrovia", "1972-01-07T00:00:00Z"),
+        ("Australia/Lord_Howe", "2026-10-03T12:00:00Z"),
+        ("America/New_York", "2026-03-08T00:00:00Z"),
+        ("America/Nuuk", "2026-03-28T12:00:00Z"),
+        ("Antarctica/Troll", "2026-03-29T00:00:00Z"),
+    ] {
+        let from: Timestamp = around.parse().unwrap();
+        let to = from + SignedDuration::from_hours(24);
+        for text in ["0-58 0-58 0-22 * * *", "7,20,45 1-59 1-23 * * *", "0-29 0-29 0,2,22,23 * * SAT"] {
+            for calendars in [&[][..], std::slice::from_ref(&hours)] {
+                let mut schedule = Schedule::parse(text).unwrap();
+                schedule.timezone = zone.into();
+                schedule.dst.gap = dst::Gap::Shift;
+                let timetable = bind(&schedule, calendars, &tzdb);
+                let slots = timetable.upcoming(from).take_while(|slot| *slot < to).count();
+                let just_after = from + SignedDuration::from_nanos(1);
+                assert_eq!(timetable.count(just_after, to), slots as u64, "{text} in {zone}");
+            }
+        }
+    }
 }
 
 #[test]
