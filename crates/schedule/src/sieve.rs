@@ -319,7 +319,6 @@ fn per_day(beat: &Beat, open: &[(u32, u32)]) -> PerDay {
         base += after - before;
         steps.extend([(early, -1), (late, 1)]);
     }
-    steps.retain(|step| step.0 < period);
     steps.sort_unstable();
     let mut slots = base;
     for step in &mut steps {

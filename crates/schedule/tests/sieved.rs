@@ -1,6 +1,7 @@
 //! Calendars on any clock, against the plainest reading of them: every bare slot judged by itself.
 #![allow(clippy::unwrap_used)]
 
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -112,15 +113,19 @@ fn shifted_times_are_counted_once_in_gaps_of_any_length() {
     ] {
         let from: Timestamp = around.parse().unwrap();
         let to = from + SignedDuration::from_hours(24);
+        let foreign = Parts { timezone: Some("Asia/Kathmandu".into()), ..hours.clone() };
+        let open = Parts { include_windows: vec!["00:01-23:58".into()], ..foreign.clone() };
         for text in ["0-58 0-58 0-22 * * *", "7,20,45 1-59 1-23 * * *", "0-29 0-29 0,2,22,23 * * SAT"] {
-            for calendars in [&[][..], std::slice::from_ref(&hours)] {
-                let mut schedule = Schedule::parse(text).unwrap();
-                schedule.timezone = zone.into();
-                schedule.dst.gap = dst::Gap::Shift;
-                let timetable = bind(&schedule, calendars, &tzdb);
-                let slots = timetable.upcoming(from).take_while(|slot| *slot < to).count();
-                let just_after = from + SignedDuration::from_nanos(1);
-                assert_eq!(timetable.count(just_after, to), slots as u64, "{text} in {zone}");
+            for calendars in [&[][..], from_ref(&hours), from_ref(&foreign), from_ref(&open)] {
+                for gap in [dst::Gap::After, dst::Gap::Shift] {
+                    let mut schedule = Schedule::parse(text).unwrap();
+                    schedule.timezone = zone.into();
+                    schedule.dst.gap = gap;
+                    let timetable = bind(&schedule, calendars, &tzdb);
+                    let slots = timetable.upcoming(from).take_while(|slot| *slot < to).count();
+                    let just_after = from + SignedDuration::from_nanos(1);
+                    assert_eq!(timetable.count(just_after, to), slots as u64, "{text} in {zone}");
+                }
             }
         }
     }
