@@ -123,6 +123,9 @@ impl Tzdb {
             return Ok(Arc::clone(zone));
         }
         let zone = Arc::new(self.load(name)?);
+        if name.starts_with(['+', '-']) {
+            return Ok(zone); // Made in no time; thousands of offsets would crowd out the zones.
+        }
         let mut zones = self.zones.write().unwrap_or_else(PoisonError::into_inner);
         // The same zone in many spellings of its case must not fill the memory.
         if zones.len() < ZONES_MAX {
@@ -136,7 +139,7 @@ impl Tzdb {
             return Err(Error::new(Code::Timezone, "the time zone's name is too long").hint(ZONE_HINT));
         }
         if let Some(offset) = parse_offset(name) {
-            return offset.map(|seconds| Zone::fixed(name.to_string(), seconds));
+            return offset.map(|seconds| Zone::fixed(crate::moment::print_offset(seconds), seconds.into()));
         }
         if let Some(reason) = refusal(name) {
             return Err(reason);
@@ -219,7 +222,7 @@ impl fmt::Debug for Tzdb {
 /// The longest IANA name has 32 characters.
 pub(crate) const ZONE_NAME_MAX: usize = 64;
 
-/// There are about 600 names; the rest is room for offsets and odd spellings.
+/// There are about 600 names; the rest is room for odd spellings.
 const ZONES_MAX: usize = 2_000;
 
 const ZONE_HINT: &str = "use an IANA name such as `Europe/Paris`, `UTC`, or an offset such as `+05:30`";
@@ -251,7 +254,7 @@ fn read_version(directory: &Path) -> Option<String> {
 }
 
 /// `+05:30`, `-08`, `+0530`; `None` if it is not an offset at all.
-fn parse_offset(text: &str) -> Option<Result<i64, Error>> {
+fn parse_offset(text: &str) -> Option<Result<i32, Error>> {
     let sign = match text.bytes().next()? {
         b'+' => 1,
         b'-' => -1,
@@ -265,7 +268,7 @@ fn parse_offset(text: &str) -> Option<Result<i64, Error>> {
         _ => None,
     };
     let number =
-        |s: &str| (s.len() == 2 && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse::<i64>().ok())?;
+        |s: &str| (s.len() == 2 && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse::<i32>().ok())?;
     let seconds = parts.and_then(|(hours, minutes)| {
         let (hours, minutes) = (number(hours)?, number(minutes)?);
         let seconds = hours * 3600 + minutes * 60;
