@@ -325,3 +325,25 @@ fn one_edit_apart(a: &str, b: &str) -> bool {
             || tail(rest_a, 1).as_deref() == Some(rest_b)
             || tail(rest_b, 1).as_deref() == Some(rest_a))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_that_the_system_leaves_out_comes_from_the_binary() -> Result<(), Box<dyn std::error::Error>> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tzdata/2025b");
+        let system = |fallback| -> Result<Tzdb, String> {
+            let database = read_directory(&directory)?;
+            Ok(Tzdb::new(Source::System(directory.clone()), database, fallback))
+        };
+        let alone = system(None)?;
+        assert!(alone.zone("Asia/Tokyo").is_err());
+        let backed = system(Some(TimeZoneDatabase::bundled()))?;
+        assert_eq!(backed.zone("Asia/Tokyo")?.offset_at(Timestamp::UNIX_EPOCH), 9 * 3600);
+        // What the system has stands above the binary: 2025b still has Havana's change of November 2026.
+        let november: Timestamp = "2026-11-02T00:00:00Z".parse()?;
+        assert_eq!(backed.zone("America/Havana")?.offset_at(november), -5 * 3600);
+        Ok(())
+    }
+}
