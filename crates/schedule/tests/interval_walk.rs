@@ -272,6 +272,7 @@ fn the_last_day_of_2199_has_its_slots_and_nothing_follows() {
         ("R/2026-01-01T00:00/PT12H", "2199-12-30T12:00Z 2199-12-31T00:00Z 2199-12-31T12:00Z"),
         ("R/2199-12-31T00:00/PT23H59M59.999S", "2199-12-31T00:00Z 2199-12-31T23:59:59.999Z"),
         ("R/2199-12-31T00:00/P1D", "2199-12-31T00:00Z"),
+        ("@every 12h", "2199-12-30T12:00Z 2199-12-31T00:00Z 2199-12-31T12:00Z"),
     ] {
         let timetable = Plan::new(text, "UTC").bind().unwrap();
         let slots: Vec<Timestamp> = slots.split_whitespace().map(at).collect();
