@@ -328,3 +328,36 @@ fn one_edit_apart(a: &str, b: &str) -> bool {
             || tail(rest_a, 1).as_deref() == Some(rest_b)
             || tail(rest_b, 1).as_deref() == Some(rest_a))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+    fn backed(version: &str, fallback: Option<TimeZoneDatabase>) -> Result<Tzdb, String> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tzdata").join(version);
+        let database = read_directory(&directory)?;
+        Ok(Tzdb::new(Source::System(directory), database, fallback))
+    }
+
+    #[test]
+    fn a_zone_that_the_system_leaves_out_comes_from_the_binary() -> Outcome {
+        assert!(backed("2025b", None)?.zone("Asia/Tokyo").is_err());
+        let tokyo = backed("2025b", Some(TimeZoneDatabase::bundled()))?.zone("Asia/Tokyo")?;
+        assert_eq!(tokyo.offset_at(Timestamp::UNIX_EPOCH), 9 * 3600);
+        assert!(Tzdb::system().is_none_or(|system| system.fallback.is_some()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_zone_that_the_system_has_stands_above_the_binary() -> Outcome {
+        // 2026f cancelled Havana's change of November 2026; the binary agrees with one of the two.
+        let november: Timestamp = "2026-11-02T00:00:00Z".parse()?;
+        for (version, hours) in [("2025b", -5), ("2026f", -4)] {
+            let havana = backed(version, Some(TimeZoneDatabase::bundled()))?.zone("America/Havana")?;
+            assert_eq!(havana.offset_at(november), hours * 3600, "{version}");
+        }
+        Ok(())
+    }
+}

@@ -1,88 +1,131 @@
-//! Where schedules end, whatever their kind.
+//! Start, end, completion and spread: the edges of a schedule, to the millisecond.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+#[path = "support/plan.rs"]
+mod plan;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
-use punctual_schedule::{Binding, Code, Schedule, Tzdb};
+use plan::{Plan, at};
+use punctual_schedule::calendar::OnExcluded;
+use punctual_schedule::{Progress, Seed};
 
-fn at(text: &str) -> Timestamp {
-    text.parse().unwrap()
+/// Three ways to say "every day at nine".
+const DAILY: [&str; 3] = ["0 9 * * *", "@every 24h anchor 2026-01-01T09:00Z", "R/2026-01-01T09:00/P1D"];
+
+#[test]
+fn a_slot_at_the_end_counts_and_one_after_it_does_not() {
+    for text in DAILY {
+        let mut daily = Plan::new(text, "UTC");
+        daily.schedule.bounds.end = Some(at("2026-01-03T09:00Z"));
+        daily.expect("2026-01-01T12:00Z", "2026-01-02T09:00Z 2026-01-03T09:00Z end");
+        daily.schedule.bounds.end = Some("2026-01-03T08:59:59.999999999Z".parse().unwrap());
+        daily.expect("2026-01-01T12:00Z", "2026-01-02T09:00Z end");
+        daily.schedule.bounds.end = Some("2026-01-03T09:00:00.000000001Z".parse().unwrap());
+        daily.expect("2026-01-01T12:00Z", "2026-01-02T09:00Z 2026-01-03T09:00Z end");
+    }
 }
 
 #[test]
-fn every_kind_ends_with_the_year_2199_on_the_schedules_clock() {
-    let tzdb = Tzdb::bundled();
-    for (zone, last) in [
-        ("UTC", "2199-12-31T23:00:00Z"),
-        ("America/New_York", "2199-12-31T23:00:00-05:00"),
-        ("Asia/Tokyo", "2199-12-31T23:00:00+09:00"),
-        ("-10:00", "2199-12-31T23:00:00-10:00"),
+fn a_slot_at_the_start_counts_and_one_before_it_does_not() {
+    for text in DAILY {
+        let mut daily = Plan::new(text, "UTC");
+        daily.schedule.bounds.start = Some(at("2026-01-03T09:00Z"));
+        daily.expect("2026-01-01T12:00Z", "2026-01-03T09:00Z 2026-01-04T09:00Z");
+        daily.schedule.bounds.start = Some("2026-01-03T09:00:00.000000001Z".parse().unwrap());
+        daily.expect("2026-01-01T12:00Z", "2026-01-04T09:00Z 2026-01-05T09:00Z");
+        assert_eq!(daily.bind().unwrap().previous_before(at("2026-01-04T09:00Z")), None, "{text}");
+    }
+}
+
+/// The slot of `@every 5m from completion` after a run that ended at `completed`.
+fn after_completion(plan: &Plan, completed: &str) -> Option<Timestamp> {
+    let progress = Progress { fired: 1, last_completion: Some(at(completed)) };
+    plan.bind().unwrap().next_given(at(completed), progress)
+}
+
+#[test]
+fn a_period_from_completion_waits_for_the_start() {
+    let mut delay = Plan::new("@every 5m from completion", "UTC");
+    delay.schedule.bounds.start = Some(at("2026-01-01T12:00Z"));
+    for (completed, expected) in [
+        ("2026-01-01T11:00Z", "2026-01-01T12:00Z"),
+        ("2026-01-01T11:55Z", "2026-01-01T12:00Z"),
+        ("2026-01-01T11:55:00.001Z", "2026-01-01T12:00:00.001Z"),
     ] {
-        let last = at(last);
-        for text in [
-            "0 * * * *",
-            "@every 1h",
-            "R/2199-12-01T23:00/P1D",
-            "R/2199-12-01T00:00/PT1H",
-            "R/2199-12-30T22:00/P1DT1H",
-            "2199-12-31T23:00",
-        ] {
-            let mut schedule = Schedule::parse(text).unwrap();
-            schedule.timezone = zone.into();
-            let timetable = schedule.timetable(&tzdb, &Binding::default()).unwrap();
-            assert_eq!(timetable.previous_before(Timestamp::MAX), Some(last), "{text} in {zone}");
-            assert_eq!(timetable.next_after(last), None, "{text} in {zone}");
-            let hour = jiff::SignedDuration::from_hours(1);
-            assert_eq!(timetable.next_after(last - hour), Some(last), "{text} in {zone}");
-            assert_eq!(timetable.count(last, Timestamp::MAX), 1, "{text} in {zone}");
-            assert_eq!(timetable.count(last + hour, Timestamp::MAX), 0, "{text} in {zone}");
+        assert_eq!(after_completion(&delay, completed), Some(at(expected)), "{completed}");
+    }
+}
+
+#[test]
+fn a_period_from_completion_stops_at_the_end() {
+    let mut delay = Plan::new("@every 5m from completion", "UTC");
+    delay.schedule.bounds.end = Some(at("2026-01-01T12:00Z"));
+    for (completed, expected) in [
+        ("2026-01-01T11:54:59.999Z", Some("2026-01-01T11:59:59.999Z")),
+        ("2026-01-01T11:55Z", Some("2026-01-01T12:00Z")),
+        ("2026-01-01T11:55:00.001Z", None),
+    ] {
+        assert_eq!(after_completion(&delay, completed), expected.map(at), "{completed}");
+    }
+}
+
+#[test]
+fn a_period_from_completion_waits_for_its_calendars() {
+    // 2 January 2026 is a Friday.
+    let mut delay = Plan::new("@every 5m from completion", "UTC").calendars("+MON-FRI +09:00-17:00");
+    for (completed, expected) in [
+        ("2026-01-01T10:00Z", "2026-01-01T10:05Z"),
+        ("2026-01-01T06:00Z", "2026-01-01T09:00Z"),
+        ("2026-01-01T16:54:59.999Z", "2026-01-01T16:59:59.999Z"),
+        ("2026-01-01T16:55Z", "2026-01-02T09:00Z"),
+        ("2026-01-02T16:58Z", "2026-01-05T09:00Z"),
+        ("2026-01-03T12:00Z", "2026-01-05T09:00Z"),
+    ] {
+        assert_eq!(after_completion(&delay, completed), Some(at(expected)), "{completed}");
+    }
+    delay.schedule.bounds.end = Some(at("2026-01-05T08:59Z"));
+    assert_eq!(after_completion(&delay, "2026-01-02T16:54Z"), Some(at("2026-01-02T16:59Z")));
+    assert_eq!(after_completion(&delay, "2026-01-02T16:58Z"), None);
+    delay.schedule.bounds.end = None;
+    delay.schedule.bounds.start = Some(at("2026-01-03T12:00Z"));
+    assert_eq!(after_completion(&delay, "2026-01-01T10:00Z"), Some(at("2026-01-05T09:00Z")));
+}
+
+#[test]
+fn a_moved_time_keeps_its_milliseconds() {
+    // 25 December 2026 is a Friday.
+    let christmas = "+MON-FRI -12-25";
+    for (text, slots) in [
+        ("@at 2026-12-25T09:00:00.250", "2026-12-28T09:00:00.250Z end"),
+        ("@at 2026-12-25T09:00:00.999Z", "2026-12-28T09:00:00.999Z end"),
+        ("R2/2026-12-25T09:00:00.250/P4D", "2026-12-28T09:00:00.250Z 2026-12-29T09:00:00.250Z end"),
+    ] {
+        let moved = Plan::new(text, "UTC").calendars(christmas).excluded(OnExcluded::Next);
+        moved.expect("2026-01-01T00:00Z", slots);
+    }
+    let mut now = Plan::new("@now", "UTC").calendars(christmas).excluded(OnExcluded::Previous);
+    now.binding.registered_at = at("2026-12-25T09:00:00.250Z");
+    now.expect("2026-01-01T00:00Z", "2026-12-24T09:00:00.250Z end");
+}
+
+/// The same id starts at the same offset in every version: these come from another program, in
+/// another language.
+#[test]
+fn the_spread_of_an_id_never_changes() {
+    for (id, offsets_ms) in [
+        ("", [432, 432, 1_920_432, 16_320_432]),
+        ("job-1", [5, 3_005, 3_303_005, 28_503_005]),
+        ("nightly-report", [526, 24_526, 564_526, 43_764_526]),
+        ("0192f0c1-7e2a-7000-8000-000000000001", [375, 1_375, 2_341_375, 45_541_375]),
+    ] {
+        for (window_s, offset_ms) in [1, 60, 3_600, 86_400].into_iter().zip(offsets_ms) {
+            let mut plan = Plan::new("0 0 * * *", "UTC");
+            plan.binding.seed = Seed::of(id);
+            plan.schedule.spread = Some(Duration::from_secs(window_s));
+            let offset = plan.bind().unwrap().spread_offset();
+            assert_eq!(offset, Duration::from_millis(offset_ms), "`{id}` in {window_s} s");
         }
     }
-    // A moment with an offset has its own clock.
-    let own = Schedule::parse("@at 2199-12-31T23:00-10:00").unwrap();
-    let timetable = own.timetable(&tzdb, &Binding::default()).unwrap();
-    assert_eq!(timetable.next_after(at("2026-01-01T00:00:00Z")), Some(at("2200-01-01T09:00:00Z")));
-    // What is counted from a registration ends there too.
-    for (text, registered, ends) in [
-        ("@after 1h", "2199-12-31T23:30:00Z", true),
-        ("@after 1h", "2199-12-31T22:30:00Z", false),
-        ("@now", "2200-01-01T00:00:00Z", true),
-        ("@every 1h from completion", "2200-01-01T00:00:00Z", true),
-    ] {
-        let binding = Binding { registered_at: at(registered), ..Binding::default() };
-        let timetable = Schedule::parse(text).unwrap().timetable(&tzdb, &binding).unwrap();
-        assert_eq!(timetable.next_after(at("2199-01-01T00:00:00Z")).is_none(), ends, "{text} {registered}");
-    }
-}
-
-#[test]
-fn a_spread_that_is_too_long_is_refused() {
-    let mut schedule = Schedule::parse("0 9 * * *").unwrap();
-    for (days, is_fine) in [(1, true), (366, true), (367, false)] {
-        schedule.spread = Some(Duration::from_secs(days * 86_400));
-        assert_eq!(schedule.timetable(&Tzdb::bundled(), &Binding::default()).is_ok(), is_fine, "{days}");
-    }
-    schedule.spread = Some(Duration::MAX);
-    let error = schedule.timetable(&Tzdb::bundled(), &Binding::default()).unwrap_err();
-    assert_eq!(error.code(), Code::OutOfRange);
-    assert!(error.to_string().contains("366 days"), "{error}");
-}
-
-#[test]
-fn offsets_do_not_crowd_zones_out_of_memory() {
-    let tzdb = Tzdb::bundled();
-    for minutes in 0..18 * 60 {
-        for sign in ["+", "-"] {
-            for colon in [":", ""] {
-                tzdb.zone(&format!("{sign}{:02}{colon}{:02}", minutes / 60, minutes % 60)).unwrap();
-            }
-        }
-    }
-    assert!(Arc::ptr_eq(&tzdb.zone("Europe/Paris").unwrap(), &tzdb.zone("Europe/Paris").unwrap()));
-    for name in ["+05:30", "+0530"] {
-        assert_eq!(tzdb.zone(name).unwrap().name(), "+05:30");
-    }
-    assert_eq!(tzdb.zone("-08").unwrap().name(), "-08:00");
 }
