@@ -9,6 +9,7 @@
 //! [`Store`]: punctual_store::Store
 
 mod backup;
+mod check;
 mod directory;
 mod embedded;
 mod error;
@@ -23,5 +24,6 @@ mod write;
 mod writer;
 
 pub use backup::{BackupError, Counts, Manifest, Phase, Progress, restore};
+pub use check::{Checked, Finding, check};
 pub use embedded::{Embedded, Options};
 pub use error::OpenError;
