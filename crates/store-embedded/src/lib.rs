@@ -20,5 +20,7 @@ mod schema;
 mod write;
 mod writer;
 
+#[doc(hidden)]
+pub use embedded::Opening;
 pub use embedded::{Embedded, Options};
 pub use error::OpenError;

@@ -9,7 +9,7 @@ mod retain;
 mod shards;
 
 use jiff::Timestamp;
-use punctual_domain::id::{JobId, Version};
+use punctual_domain::id::{JobId, Version, WorkerId};
 use punctual_domain::run::{Run, RunState};
 use punctual_store::{Birth, Due, Error, Parent, Refused, Subject, Successor};
 use rusqlite::{OptionalExtension, params};
@@ -89,12 +89,23 @@ impl Writer {
 
     /// Makes a run, running if it is born claimed.
     fn give_birth(&mut self, of: Parent, birth: Birth, now: Timestamp) -> Result<Run, Error> {
+        if let Some(worker) = birth.claimed_by {
+            self.note_local(worker)?;
+        }
         let sequence = self.memory.next_sequence(now);
         let (run, attempts) = birth.into_run(of, sequence, now);
         self.memory.partitions.born(&self.connection, &self.recent, &run)?;
         self.memory.by_job.entry(run.job).or_default().push(sequence);
         self.keep_open(Entry { run: run.clone(), attempts }, now)?;
         Ok(run)
+    }
+
+    /// Notes a worker of this process.
+    fn note_local(&mut self, worker: WorkerId) -> Result<(), Error> {
+        if !self.memory.locals.insert(worker) {
+            return Ok(());
+        }
+        self.line("insert or ignore into local_workers values (?1)", params![worker.as_bytes()])
     }
 
     /// Writes an open run and puts it where it belongs: in a line, or among the running.

@@ -21,6 +21,7 @@ impl Writer {
         now: Timestamp,
     ) -> Result<Vec<(ShardId, Epoch)>, Error> {
         self.check()?;
+        self.note_local(owner)?;
         let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
         let expires_at = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
         let mut taken = Vec::new();
