@@ -25,6 +25,8 @@ pub(crate) struct Memory {
     pub(crate) running: HashMap<Sequence, Entry>,
     /// Open runs by job: overlap, cancel and delete ask for them.
     pub(crate) by_job: HashMap<JobId, Vec<Sequence>>,
+    /// Jobs of which older versions are kept.
+    pub(crate) versioned: HashSet<JobId>,
     pub(crate) liveness: Liveness,
     /// Workers of this process, as the database knows them.
     pub(crate) locals: HashSet<WorkerId>,
@@ -49,6 +51,7 @@ impl Memory {
             partitions: Partitions::load(connection)?,
             running: HashMap::new(),
             by_job: HashMap::new(),
+            versioned: load_versioned(connection)?,
             liveness: Liveness::default(),
             locals: load_locals(connection)?,
             has_failed: None,
@@ -118,6 +121,12 @@ impl Memory {
             }
         }
     }
+}
+
+fn load_versioned(connection: &Connection) -> Result<HashSet<JobId>, Error> {
+    let mut statement = connection.prepare("select distinct id from job_versions").map_err(failed)?;
+    let ids = statement.query_map([], |row| Ok(JobId::from_bytes(row.get(0)?))).map_err(failed)?;
+    ids.collect::<Result<_, _>>().map_err(failed)
 }
 
 fn load_locals(connection: &Connection) -> Result<HashSet<WorkerId>, Error> {

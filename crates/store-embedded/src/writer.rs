@@ -18,6 +18,7 @@ use crate::births::{self, Recent};
 use crate::error::failed;
 use crate::open_runs::Memory;
 use crate::schema;
+use crate::write::Hot;
 
 /// How many writes may wait; more wait at the caller's.
 const QUEUE: usize = 1_024;
@@ -30,6 +31,21 @@ pub(crate) struct Writer {
     pub(crate) connection: Connection,
     pub(crate) memory: Memory,
     pub(crate) recent: Arc<Recent>,
+}
+
+/// What a write works with.
+pub(crate) struct Batch<'w> {
+    pub(crate) connection: &'w Connection,
+    pub(crate) memory: &'w mut Memory,
+    pub(crate) recent: &'w Recent,
+    pub(crate) hot: Hot<'w>,
+}
+
+impl Writer {
+    fn batch(&mut self) -> Batch<'_> {
+        let Writer { connection, memory, recent } = self;
+        Batch { connection, memory, recent, hot: Hot::default() }
+    }
 }
 
 /// Sends the answer, once it is known whether the commit succeeded.
@@ -83,7 +99,7 @@ impl Writers {
     /// Does a write and waits until it is durable.
     pub(crate) async fn submit<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&mut Writer) -> Result<T, Error> + Send + 'static,
+        write: impl FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let closed = || Error::Unavailable { reason: "the store is closed".into() };
         let (reply, answer) = oneshot::channel();
@@ -96,11 +112,11 @@ impl Writers {
 
 /// A write that answers once it is durable.
 fn work<T: Send + 'static>(
-    write: impl FnOnce(&mut Writer) -> Result<T, Error> + Send + 'static,
+    write: impl FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
     reply: oneshot::Sender<Result<T, Error>>,
 ) -> Work {
     Box::new(move |writer| {
-        let done = write(writer);
+        let done = write(&mut writer.batch());
         let has_failed = done.is_err();
         let acknowledge: Acknowledge = Box::new(move |committed| {
             // Nobody may be waiting any more; the write stands all the same.
@@ -185,7 +201,7 @@ fn sort_births(recent: &Recent, sender: &mpsc::WeakSender<Work>, shared: &Shared
     let submit = |piece: births::Piece| {
         let (reply, answer) = oneshot::channel();
         let sender = sender.upgrade().ok_or_else(closed)?;
-        let work = work(move |writer: &mut Writer| piece(&writer.connection), reply);
+        let work = work(move |batch: &mut Batch<'_>| piece(batch.connection), reply);
         sender.blocking_send(work).map_err(|_| closed())?;
         drop(sender);
         answer.blocking_recv().map_err(|_| closed())?

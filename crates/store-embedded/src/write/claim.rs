@@ -12,12 +12,12 @@ use rusqlite::params;
 
 use crate::error::failed;
 use crate::row::millis;
-use crate::writer::Writer;
+use crate::writer::Batch;
 
 /// Runs whose time has come are moved in portions.
 const PROMOTE_MAX: usize = 10_000;
 
-impl Writer {
+impl Batch<'_> {
     pub(crate) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
         self.check()?;
         self.promote(now)?;

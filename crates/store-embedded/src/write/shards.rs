@@ -10,9 +10,9 @@ use rusqlite::{OptionalExtension, params};
 
 use crate::error::failed;
 use crate::row::{millis, timestamp};
-use crate::writer::Writer;
+use crate::writer::Batch;
 
-impl Writer {
+impl Batch<'_> {
     pub(crate) fn acquire(
         &mut self,
         owner: WorkerId,
