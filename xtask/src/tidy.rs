@@ -67,9 +67,11 @@ const RULES: [Rule; 10] = [
     Rule {
         package: "punctual",
         may_use: &[
+            "punctual-api",
             "punctual-domain",
             "punctual-engine",
             "punctual-schedule",
+            "punctual-server",
             "punctual-store",
             "punctual-store-embedded",
             "punctual-worker",

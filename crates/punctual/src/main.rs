@@ -1,6 +1,7 @@
 //! The `punctual` command.
 
 mod commands;
+mod config;
 mod failure;
 
 use std::process::ExitCode;
@@ -19,11 +20,13 @@ struct Arguments {
 enum Command {
     Bench(commands::bench::Arguments),
     Explain(commands::explain::Arguments),
+    Serve(commands::serve::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Bench(arguments) => commands::bench::run(&arguments),
+        Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Explain(arguments) => commands::explain::run(&arguments),
     };
     match result {

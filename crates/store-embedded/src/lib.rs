@@ -4,11 +4,12 @@
 //! writes that arrive together share one commit and one fsync, and no caller hears of a write before
 //! that. Readers have connections of their own. Read in this order: [`Embedded`] is the [`Store`],
 //! `writer` the thread, `write/` one file per verb that writes, `read/` the verbs that only read,
-//! `partition` where history lives.
+//! `partition` where history lives, `births` where the runs of a job are in it.
 //!
 //! [`Store`]: punctual_store::Store
 
 mod backup;
+mod births;
 mod directory;
 mod embedded;
 mod error;

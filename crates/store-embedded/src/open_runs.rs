@@ -11,6 +11,7 @@ use punctual_domain::run::RunState;
 use punctual_store::{Error, Held};
 use rusqlite::Connection;
 
+use crate::births::Recent;
 use crate::error::failed;
 use crate::origin::Origin;
 use crate::partition::Partitions;
@@ -51,7 +52,7 @@ pub(crate) struct Worker {
 
 impl Memory {
     /// Reads everything from the database.
-    pub(crate) fn load(connection: &Connection) -> Result<Self, Error> {
+    pub(crate) fn load(connection: &Connection, recent: &Recent) -> Result<Self, Error> {
         let mut memory = Memory {
             shards: load_shards(connection)?,
             partitions: Partitions::load(connection)?,
@@ -62,6 +63,8 @@ impl Memory {
             last: last_sequence(connection)?,
             database: Origin::load(connection)?.database,
         };
+        recent.load(connection, &memory.partitions)?;
+        memory.partitions.count(recent);
         let mut statement =
             connection.prepare(&format!("select {COLUMNS} from open_runs")).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
@@ -76,8 +79,8 @@ impl Memory {
     }
 
     /// Reads everything anew, keeping what only memory knows.
-    pub(crate) fn reload(&self, connection: &Connection) -> Result<Self, Error> {
-        let mut fresh = Memory::load(connection)?;
+    pub(crate) fn reload(&self, connection: &Connection, recent: &Recent) -> Result<Self, Error> {
+        let mut fresh = Memory::load(connection, recent)?;
         fresh.workers = self.workers.clone();
         fresh.last = fresh.last.max(self.last);
         Ok(fresh)

@@ -16,6 +16,7 @@ use punctual_store::{Error, Health};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::births::{self, Recent};
 use crate::directory::Directory;
 use crate::error::{failed, is_fsync};
 use crate::open_runs::Memory;
@@ -31,6 +32,7 @@ const GROUP_FOR: Duration = Duration::from_millis(4);
 pub(crate) struct Writer {
     pub(crate) connection: Connection,
     pub(crate) memory: Memory,
+    pub(crate) recent: Arc<Recent>,
 }
 
 /// Sends the answer, once it is known whether the commit succeeded.
@@ -74,6 +76,7 @@ impl Writers {
         let shared = Arc::new(Shared::default());
         let database = directory.database();
         let for_writer = Arc::clone(&shared);
+        let recent = Arc::clone(&writer.recent);
         let writing = std::thread::Builder::new()
             .name("punctual-writer".into())
             .spawn(move || close(write(writer, receiver, &for_writer), &directory))?;
@@ -81,7 +84,13 @@ impl Writers {
         let checkpointing = std::thread::Builder::new()
             .name("punctual-checkpoint".into())
             .spawn(move || checkpoint(&database, &for_checkpoints))?;
-        Ok(Writers { sender: Some(sender), threads: vec![writing, checkpointing], shared })
+        // It must not keep the writer from ending.
+        let weak = sender.downgrade();
+        let for_sorting = Arc::clone(&shared);
+        let sorting = std::thread::Builder::new()
+            .name("punctual-births".into())
+            .spawn(move || sort_births(&recent, &weak, &for_sorting))?;
+        Ok(Writers { sender: Some(sender), threads: vec![writing, checkpointing, sorting], shared })
     }
 
     /// Whether writes succeed.
@@ -96,19 +105,27 @@ impl Writers {
     ) -> Result<T, Error> {
         let closed = || Error::Unavailable { reason: "the store is closed".into() };
         let (reply, answer) = oneshot::channel();
-        let work: Work = Box::new(move |writer| {
-            let done = writer.and_then(write);
-            let failure = done.as_ref().err().cloned();
-            let acknowledge: Acknowledge = Box::new(move |committed| {
-                // Nobody may be waiting any more; the write stands all the same.
-                let _ = reply.send(done.and_then(|value| committed.map(|()| value)));
-            });
-            (failure, acknowledge)
-        });
+        let work = work(write, reply);
         let sender = self.sender.as_ref().ok_or_else(closed)?;
         sender.send(work).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
+}
+
+/// A write that answers once it is durable.
+fn work<T: Send + 'static>(
+    write: impl FnOnce(&mut Writer) -> Result<T, Error> + Send + 'static,
+    reply: oneshot::Sender<Result<T, Error>>,
+) -> Work {
+    Box::new(move |writer| {
+        let done = writer.and_then(write);
+        let failure = done.as_ref().err().cloned();
+        let acknowledge: Acknowledge = Box::new(move |committed| {
+            // Nobody may be waiting any more; the write stands all the same.
+            let _ = reply.send(done.and_then(|value| committed.map(|()| value)));
+        });
+        (failure, acknowledge)
+    })
 }
 
 impl Drop for Writers {
@@ -234,7 +251,7 @@ fn undo(writer: &mut Writer, failure: &Failure) {
     }
     // The transaction may be gone already, which is as good.
     let _ = writer.connection.execute_batch("rollback");
-    match writer.memory.reload(&writer.connection) {
+    match writer.memory.reload(&writer.connection, &writer.recent) {
         Ok(memory) => writer.memory = memory,
         Err(error) => {
             // What memory says is not what the disk says: going on would fire or claim wrongly.
@@ -254,6 +271,30 @@ fn cannot_be_trusted(what: &str) -> Error {
          no writes until the disk is mended and the store opened again"
     );
     Error::Unavailable { reason }
+}
+
+/// Writes complete lists of births as segments, until the store is closed. What it does not get to is found anew when
+/// the store is opened.
+fn sort_births(recent: &Recent, sender: &mpsc::WeakSender<Work>, shared: &Shared) {
+    let closed = || Error::Unavailable { reason: "the store is closed".into() };
+    let submit = |piece: births::Piece| {
+        let (reply, answer) = oneshot::channel();
+        let sender = sender.upgrade().ok_or_else(closed)?;
+        let work = work(move |writer: &mut Writer| piece(&writer.connection), reply);
+        sender.blocking_send(work).map_err(|_| closed())?;
+        drop(sender);
+        answer.blocking_recv().map_err(|_| closed())?
+    };
+    recent.sorted_here();
+    while !shared.is_closed.load(Ordering::Acquire) {
+        while let Some(births) = recent.complete().filter(|_| !shared.is_closed.load(Ordering::Acquire)) {
+            if let Err(error) = births::write(recent, &births, submit) {
+                tracing::warn!(%error, partition = births.partition, "births were not sorted; it is tried again");
+                break;
+            }
+        }
+        std::thread::park_timeout(EVERY);
+    }
 }
 
 /// Frames of the log above which the writer is asked to wait while it is emptied: 128 MB.
@@ -324,8 +365,9 @@ mod tests {
     fn a_write_does_not_happen_outside_a_transaction() {
         let directory = tempfile::tempdir().unwrap();
         let connection = schema::open_writer(&directory.path().join("punctual.db"), 4).unwrap();
-        let memory = Memory::load(&connection).unwrap();
-        let mut writer = Writer { connection, memory };
+        let recent = Arc::new(Recent::new(births::SEGMENT_BIRTHS));
+        let memory = Memory::load(&connection, &recent).unwrap();
+        let mut writer = Writer { connection, memory, recent };
         // A transaction inside a transaction cannot begin.
         writer.connection.execute_batch("begin immediate").unwrap();
         let (_sender, mut receiver) = mpsc::channel(1);

@@ -18,6 +18,19 @@ fn run(case: Case) {
 
 punctual_store::conformance!(run);
 
+/// The suite with an index of births that is written all the time.
+mod in_small_segments {
+    use super::*;
+
+    fn run(case: Case) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Embedded::open_with_segments(&options(&directory), 3).unwrap();
+        futures_executor::block_on(case(Arc::new(store)));
+    }
+
+    punctual_store::conformance!(run);
+}
+
 #[test]
 fn a_second_process_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
