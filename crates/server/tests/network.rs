@@ -79,3 +79,12 @@ fn a_long_import_is_taken_from_a_client_that_does_not_read_yet() {
     let answer = exchange(at, "POST /v1/jobs/import", lines.as_bytes());
     assert!(answer.contains(r#"{"summary":{"lines":40000,"created":20000,"repeated":0,"failed":20000}}"#));
 }
+
+#[test]
+fn a_body_that_is_too_large_is_answered_and_not_cut_off() {
+    let at = serve();
+    for _ in 0..5 {
+        let answer = exchange(at, "POST /v1/jobs", &vec![b'x'; 10 << 20]);
+        assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("body_too_large"), "{answer}");
+    }
+}

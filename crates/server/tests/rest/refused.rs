@@ -29,7 +29,7 @@ async fn every_line_of_the_table_is_refused_as_it_says() {
 }
 
 #[tokio::test]
-async fn a_body_of_ten_megabytes_is_refused_before_it_is_read() {
+async fn a_body_of_ten_megabytes_is_refused() {
     let world = World::new().await;
     let body = format!(r#"{{"payload":"{}"}}"#, "x".repeat(10 << 20));
     assert_eq!(world.call("POST /v1/jobs", &body).await.problem(), (413, "body_too_large".into()));
