@@ -4,3 +4,4 @@ pub(crate) mod bench;
 pub(crate) mod explain;
 pub(crate) mod output;
 pub(crate) mod serve;
+pub(crate) mod tzdata;
