@@ -51,6 +51,8 @@ pub(crate) struct Firing {
     batches: JoinSet<Batch>,
     /// How many of the batches are overdue ones.
     overdue_batches: usize,
+    /// The last batch was full: there is more than one can take at a time.
+    is_busy: bool,
     reading: Option<JoinHandle<Result<DuePage, punctual_store::Error>>>,
     paused_until: Option<Timestamp>,
 }
@@ -81,6 +83,7 @@ impl Firing {
             overdue: Some(Overdue { after: None, until: from, entries: Default::default(), is_read: false }),
             batches: JoinSet::new(),
             overdue_batches: 0,
+            is_busy: false,
             reading: None,
             paused_until: None,
         }
@@ -122,7 +125,7 @@ impl Firing {
         if let Some(until) = self.paused_until {
             return until;
         }
-        let is_full = self.batches.len() >= BATCHES_MAX;
+        let is_full = self.batches.len() - self.overdue_batches >= self.batches_max();
         let fire_at = self.horizon.next_at().filter(|_| !is_full).map(|at| match at <= now {
             // It waits for room: look whether there still is a flow.
             true => now + SignedDuration::from_millis(20),
@@ -172,12 +175,19 @@ impl Firing {
     }
 
     fn fire_due(&mut self, now: Timestamp) {
-        while self.batches.len() < BATCHES_MAX {
+        while self.batches.len() - self.overdue_batches < self.batches_max() {
             let Some(oldest) = self.horizon.next_at().filter(|at| *at <= now) else { return };
             let Some(room) = self.room(oldest) else { return };
-            let entries = self.horizon.pop_due(now, room.as_ref().map_or(BATCH, |room| room.attempts));
+            let limit = room.as_ref().map_or(BATCH, |room| room.attempts);
+            let entries = self.horizon.pop_due(now, limit);
+            self.is_busy = entries.len() >= limit;
             self.spawn(entries, room, false);
         }
+    }
+
+    /// While batches are small, one at a time: what comes due meanwhile shares the next commit.
+    fn batches_max(&self) -> usize {
+        if self.is_busy { BATCHES_MAX } else { 1 }
     }
 
     /// Room for a batch whose oldest entry was due then: none if the batch is to wait for it; an empty one if its
@@ -252,10 +262,10 @@ impl Firing {
         let epochs = Arc::clone(&self.epochs.borrow());
         self.batches.spawn(async move {
             let begun = Instant::now();
-            let result = engine.fire(entries.clone(), &epochs, room.clone()).await;
+            let mut result = engine.fire(entries.clone(), &epochs, room.clone()).await;
             engine.metrics.fire_time.observe(begun.elapsed().as_secs_f64());
             engine.metrics.fire_batch.observe(entries.len() as f64);
-            match &result {
+            match &mut result {
                 Ok(fired) => engine.hand_over(fired, room),
                 Err(_) => {
                     if let Some(room) = &room {
@@ -290,7 +300,6 @@ impl Firing {
         match batch.result {
             Ok(fired) => tracing::trace!(
                 entries = batch.entries.len(),
-                runs = fired.runs.len(),
                 missed = fired.missed,
                 stale = fired.stale,
                 "fired"
@@ -310,18 +319,18 @@ impl Firing {
 
 impl Engine {
     /// Gives leased runs to their worker, and tells the loops of the rest.
-    fn hand_over(&self, fired: &Fired, room: Option<Room>) {
+    fn hand_over(&self, fired: &mut Fired, room: Option<Room>) {
         self.wakes.offer(fired.next.iter().copied());
         self.metrics.fired.inc_by(fired.runs.len() as u64);
         self.metrics.missed.inc_by(fired.missed);
         self.metrics.stale.inc_by(fired.stale as u64);
         let now = self.clock.now();
-        let mut leased = Vec::new();
+        let mut leased = Vec::with_capacity(fired.runs.len());
         let mut is_claimable = false;
-        for (run, job) in &fired.runs {
+        for (run, job) in fired.runs.drain(..) {
             self.metrics.fire_lateness.observe(seconds_between(run.available_at, now));
             match run.state {
-                RunState::Running(_) => leased.push(Leased { run: run.clone(), job: Arc::clone(job) }),
+                RunState::Running(_) => leased.push(Leased { run, job }),
                 RunState::Pending(WaitingFor::Time | WaitingFor::Capacity | WaitingFor::Retry) => {
                     is_claimable = true;
                 }

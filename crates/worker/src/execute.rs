@@ -41,9 +41,10 @@ impl Targets {
         let timeout = leased.job.spec.policies.timeouts.attempt;
         let report = match &leased.job.spec.target {
             Target::Discard => Ok(succeeded(started_at)),
-            Target::Http(target) => Ok(self.call_back(target, leased, started_at, timeout).await),
+            // Boxed, because every attempt is a task that would be as large as the largest target.
+            Target::Http(target) => Ok(Box::pin(self.call_back(target, leased, started_at, timeout)).await),
             Target::Function { name } => {
-                let call = self.functions.call(name, leased);
+                let call = Box::pin(self.functions.call(name, leased));
                 tokio::time::timeout(timeout, call).await.map(|answer| match answer {
                     Ok(output) => Report { output: output.map(text_output), ..succeeded(started_at) },
                     Err(error) => failed(started_at, error),

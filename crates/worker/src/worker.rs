@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use punctual_domain::work::{Finished, Heartbeat, Held, Leased};
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::execute::{Targets, broken, cancelled};
@@ -302,21 +302,21 @@ async fn report(
     mut reports: mpsc::UnboundedReceiver<(Arc<dyn Session>, Finished)>,
     mut stop: watch::Receiver<Stop>,
 ) {
-    let permits = Arc::new(Semaphore::new(BATCHES_MAX));
-    let mut batch = Vec::new();
+    let mut deliveries = JoinSet::new();
+    let mut is_busy = false;
     loop {
-        // Waiting for a permit first lets reports gather while the store is busy.
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        // While batches are small, one at a time: what ends meanwhile shares the next write.
+        while deliveries.len() >= if is_busy { BATCHES_MAX } else { 1 } {
+            deliveries.join_next().await;
+        }
+        let mut batch = Vec::new();
         tokio::select! {
             _ = reports.recv_many(&mut batch, BATCH) => {}
             _ = stop.wait_for(|stop| *stop == Stop::Everything) => return,
         }
-        let batch = std::mem::take(&mut batch);
+        is_busy = batch.len() >= BATCH;
         let (shared, stop) = (Arc::clone(&shared), stop.clone());
-        tokio::spawn(async move {
-            let _permit = permit;
-            deliver(&shared, batch, stop).await;
-        });
+        deliveries.spawn(async move { deliver(&shared, batch, stop).await });
     }
 }
 
