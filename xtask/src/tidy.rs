@@ -15,7 +15,7 @@ struct Rule {
 }
 
 /// The direction of dependencies. A new crate adds its row here first.
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     Rule {
         package: "punctual-schedule",
         may_use: &[],
@@ -51,10 +51,17 @@ const RULES: [Rule; 9] = [
         may_use: &["punctual-domain", "punctual-schedule"],
         must_not_use: &["tokio", "axum", "hyper", "http"],
     },
+    Rule {
+        package: "punctual-client",
+        may_use: &["punctual-api"],
+        must_not_use: &["reqwest", "axum", "hyper-rustls"],
+    },
     // The binary is where the parts meet.
     Rule {
         package: "punctual",
         may_use: &[
+            "punctual-api",
+            "punctual-client",
             "punctual-domain",
             "punctual-engine",
             "punctual-schedule",
