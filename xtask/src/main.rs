@@ -2,6 +2,7 @@
 
 mod test;
 mod tidy;
+mod tools;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: format, lints, tidiness and all tests, in the one release profile.
 //!
-//! Promise: it needs only a Rust toolchain, leaves nothing running, and ends with what the tests
+//! Promise: it needs only a Rust toolchain and installs what else is missing or says so, leaves nothing running, and ends with what the tests
 //! counted, so that a run that tested nothing cannot look like one that passed.
 
 use std::io::{BufRead, BufReader};
@@ -8,10 +8,10 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, tidy};
+use crate::{cargo, tidy, tools};
 
 /// Tests that say how much they did start their line with one of these.
-const COUNTS: [&str; 12] = [
+const COUNTS: [&str; 18] = [
     "documents:",
     "table:",
     "variants:",
@@ -24,6 +24,12 @@ const COUNTS: [&str; 12] = [
     "oracle:",
     "croner:",
     "fuzz:",
+    "fsync before acknowledgement:",
+    "failed fsync:",
+    "full disk:",
+    "damaged log:",
+    "backup under load:",
+    "damaged backups:",
 ];
 
 pub(crate) fn run() -> Result<()> {
@@ -41,6 +47,8 @@ pub(crate) fn run() -> Result<()> {
         "--deny",
         "warnings",
     ]))?;
+    step("tools");
+    tools::run()?;
     step("tests");
     let counts = tests()?;
     step("what the tests counted");

@@ -121,6 +121,8 @@ codes! {
     WrongContentType = "wrong_content_type", "The body has another media type";
     /// A body is longer than it may be.
     BodyTooLarge = "body_too_large", "The body is too large";
+    /// The headers are longer than they may be.
+    HeadersTooLarge = "headers_too_large", "The headers are too large";
     /// Fields are wrong; each is listed.
     InvalidRequest = "invalid_request", "Some fields are wrong";
     /// The same `Idempotency-Key` came with another request.

@@ -401,12 +401,16 @@ impl<T: Read> Read for BTreeMap<String, T> {
 
 /// Says that a field is not known, and which one may be meant.
 pub(crate) fn unknown(at: &At<'_>, name: &str, known: &[&str], errors: &mut Errors) {
+    errors.add(&at.member(name), "unknown_field", unknown_name("field", name, known));
+}
+
+/// Says that a name is not known, and which one may be meant.
+pub fn unknown_name(what: &str, name: &str, known: &[&str]) -> String {
     let shown: String = name.chars().take(64).collect();
-    let detail = match nearest(name, known) {
-        Some(near) => format!("unknown field `{shown}`; did you mean `{near}`?"),
-        None => format!("unknown field `{shown}`; known are {}", list(known)),
-    };
-    errors.add(&at.member(name), "unknown_field", detail);
+    match nearest(name, known) {
+        Some(near) => format!("unknown {what} `{shown}`; did you mean `{near}`?"),
+        None => format!("unknown {what} `{shown}`; known are {}", list(known)),
+    }
 }
 
 /// A word from a list of words, or the nearest in the error.

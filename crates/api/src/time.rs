@@ -32,7 +32,7 @@ impl Time {
     }
 
     /// As an instant.
-    pub(crate) fn instant(&self, at: &At<'_>, errors: &mut Errors) -> Option<Timestamp> {
+    pub fn instant(&self, at: &At<'_>, errors: &mut Errors) -> Option<Timestamp> {
         match self {
             Time::Seconds(seconds) => instant(*seconds, at, errors),
             Time::Text(text) => match text.parse::<Timestamp>() {

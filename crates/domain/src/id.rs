@@ -112,6 +112,14 @@ impl Sequence {
         Sequence(time | u64::from(database) << Self::COUNTER_BITS)
     }
 
+    /// How many databases can be told apart.
+    pub const DATABASES: u8 = 1 << Self::DATABASE_BITS;
+
+    /// The number of the database it was made in.
+    pub fn database(self) -> u8 {
+        self.parts().1
+    }
+
     /// The one after; when the counter is used up it borrows the next millisecond.
     pub fn next(self) -> Self {
         let counter = self.0 & u64::from(Self::COUNTER_MAX);

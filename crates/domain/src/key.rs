@@ -29,6 +29,13 @@ impl IdempotencyKey {
     }
 }
 
+impl IdempotencyKey {
+    /// Its sixteen bytes.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
 impl fmt::Display for IdempotencyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

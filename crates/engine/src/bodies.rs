@@ -10,6 +10,8 @@ use punctual_domain::id::{JobId, Version};
 use punctual_domain::job::Job;
 use punctual_store::{Error, Store};
 
+use crate::metrics::Metrics;
+
 /// About a kilobyte each, so about 100 MB at most.
 const BODIES_MAX: usize = 100_000;
 
@@ -46,6 +48,7 @@ impl Bodies {
     pub(crate) async fn of(
         &self,
         store: &dyn Store,
+        metrics: &Metrics,
         versions: &[(JobId, Version)],
     ) -> Result<Vec<Option<Arc<Job>>>, Error> {
         let mut found: Vec<Option<Arc<Job>>> = {
@@ -53,6 +56,8 @@ impl Bodies {
             versions.iter().map(|key| generations.get(*key)).collect()
         };
         let missing: Vec<usize> = (0..found.len()).filter(|index| found[*index].is_none()).collect();
+        metrics.body_hits.inc_by((versions.len() - missing.len()) as u64);
+        metrics.body_misses.inc_by(missing.len() as u64);
         if missing.is_empty() {
             return Ok(found);
         }

@@ -36,6 +36,7 @@ impl Engine {
         match claimed {
             Ok(leased) => {
                 let is_full = leased.len() == room.attempts;
+                self.metrics.claimed.inc_by(leased.len() as u64);
                 self.desk.give(&room, leased);
                 Ok(if is_full { Claimed::Full } else { Claimed::All })
             }
@@ -49,7 +50,7 @@ impl Engine {
     async fn claim_with(&self, claim: Claim) -> Result<Vec<Leased>, Error> {
         let runs = self.store.claim(claim, self.clock.now()).await?;
         let versions: Vec<(JobId, Version)> = runs.iter().map(|run| (run.job, run.version)).collect();
-        let jobs = self.bodies.of(&*self.store, &versions).await?;
+        let jobs = self.bodies.of(&*self.store, &self.metrics, &versions).await?;
         let mut leased = Vec::with_capacity(runs.len());
         for (run, job) in runs.into_iter().zip(jobs) {
             match job {

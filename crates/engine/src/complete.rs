@@ -3,12 +3,15 @@
 //! Runs when a worker reports, gives an attempt back, or is found dead. Promise: one outcome per run; a stale
 //! report is refused; a retry, its delay and the end are decided by the same code whoever reports.
 
+use std::time::Instant;
+
 use jiff::Timestamp;
+use punctual_domain::Outcome;
 use punctual_domain::id::JobId;
 use punctual_domain::job::Job;
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::policy::retry;
-use punctual_domain::run::Run;
+use punctual_domain::run::{Run, RunState};
 use punctual_domain::work::Finished;
 use punctual_store::{Conclusion, Due, Held, Refused, Successor};
 
@@ -45,7 +48,9 @@ impl Engine {
                 .filter_map(|one| one.successor.and_then(|successor| successor.due))
                 .collect();
             let has_retries = conclusions.iter().any(|one| matches!(one.verdict, Verdict::Retry { .. }));
+            let begun = Instant::now();
             let recorded = self.store.complete(conclusions, now).await?;
+            self.metrics.complete_time.observe(begun.elapsed().as_secs_f64());
             self.wakes.offer(dues);
             if has_retries {
                 self.wakes.claimable();
@@ -55,7 +60,13 @@ impl Engine {
                 match answer {
                     // The job changed since its next slot was computed: compute it anew.
                     Err(Refused::WrongVersion { .. } | Refused::NoJob) => again.push((place, one)),
-                    answer => answers[place] = Some(answer),
+                    answer => {
+                        if let Ok(run) = &answer {
+                            self.metrics.completed(&one, run);
+                            tell(&one, run);
+                        }
+                        answers[place] = Some(answer);
+                    }
                 }
             }
             if again.is_empty() {
@@ -114,4 +125,44 @@ impl Engine {
         let due = slot.map(|slot| due(&stored.job, &timetable, slot));
         Ok(Some(Successor { version: stored.job.version, due }))
     }
+}
+
+/// Says in the log what came of an attempt.
+fn tell(finished: &Finished, run: &Run) {
+    let Some(report) = &finished.report else {
+        tracing::info!(
+            job_id = %run.job,
+            run_id = %run.id(),
+            scheduled_for = %run.scheduled_for,
+            correlation_id = run.correlation_id.as_deref(),
+            attempt = finished.run.attempt,
+            "released"
+        );
+        return;
+    };
+    if report.outcome == Outcome::Succeeded {
+        tracing::debug!(
+            job_id = %run.job,
+            run_id = %run.id(),
+            scheduled_for = %run.scheduled_for,
+            correlation_id = run.correlation_id.as_deref(),
+            attempt = finished.run.attempt,
+            "succeeded"
+        );
+        return;
+    }
+    let retry_at = matches!(run.state, RunState::Pending(_)).then_some(run.available_at);
+    tracing::info!(
+        job_id = %run.job,
+        run_id = %run.id(),
+        scheduled_for = %run.scheduled_for,
+        correlation_id = run.correlation_id.as_deref(),
+        attempt = finished.run.attempt,
+        outcome = report.outcome.as_str(),
+        state = run.state.as_str(),
+        code = report.error.as_ref().map(|error| error.code.as_str()),
+        error = report.error.as_ref().map(|error| error.message.as_str()),
+        retry_at = retry_at.map(|at| at.to_string()),
+        "failed"
+    );
 }

@@ -10,6 +10,7 @@ use punctual_store::Store;
 use crate::bodies::Bodies;
 use crate::clock::{Clock, Entropy};
 use crate::desk::{Desk, Seat};
+use crate::metrics::Metrics;
 use crate::timetables::Timetables;
 use crate::wake::Wakes;
 
@@ -23,6 +24,7 @@ pub struct Engine {
     pub(crate) bodies: Arc<Bodies>,
     pub(crate) wakes: Arc<Wakes>,
     pub(crate) desk: Arc<Desk>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Engine {
@@ -41,6 +43,7 @@ impl Engine {
             bodies: Arc::default(),
             wakes: Arc::default(),
             desk: Arc::default(),
+            metrics: Arc::default(),
         }
     }
 
@@ -52,6 +55,11 @@ impl Engine {
     /// An identity for a node or a worker, never used before.
     pub fn new_worker_id(&self) -> WorkerId {
         WorkerId::new(self.clock.now(), self.entropy.bits())
+    }
+
+    /// The figures of this node.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// What time it is.

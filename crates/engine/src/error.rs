@@ -52,3 +52,10 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] punctual_store::Error),
 }
+
+impl Error {
+    /// Whether what was read contradicts itself: trying again does not help.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Error::Store(punctual_store::Error::Damaged { .. }))
+    }
+}

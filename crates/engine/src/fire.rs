@@ -121,7 +121,7 @@ impl Engine {
     async fn bodies_of(&self, entries: &[Due]) -> Result<Vec<Option<Stored>>, Error> {
         let versions: Vec<(JobId, Version)> =
             entries.iter().map(|entry| (entry.key.job, entry.version)).collect();
-        let jobs = self.bodies.of(&*self.store, &versions).await?;
+        let jobs = self.bodies.of(&*self.store, &self.metrics, &versions).await?;
         let mut all: Vec<Option<Stored>> = jobs
             .into_iter()
             .map(|job| job.map(|job| Stored { job, progress: Progress::default() }))

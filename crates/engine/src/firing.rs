@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::run::RunState;
@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::{Epochs, Fired, Room};
 use crate::horizon::Horizon;
+use crate::metrics::seconds_between;
 use crate::pass::chain;
 
 /// Entries of one batch: large enough that a commit is shared, small enough to be quick.
@@ -97,6 +98,9 @@ impl Firing {
                 self.fire_due(now);
                 self.fire_overdue(now).await;
             }
+            engine.metrics.wheel.set(self.horizon.len() as i64);
+            let overdue = self.horizon.next_at().map_or(0.0, |at| seconds_between(at, now));
+            engine.metrics.overdue_seconds.set(overdue as i64);
             let wait = engine.clock.sleep_until(self.wake_at(now));
             tokio::select! {
                 () = wait => {}
@@ -162,7 +166,7 @@ impl Firing {
             for entries in entries.chunks(BATCH) {
                 let versions: Vec<_> = entries.iter().map(|entry| (entry.key.job, entry.version)).collect();
                 // Firing reads what is missing, and says what is wrong.
-                let _ = engine.bodies.of(&*engine.store, &versions).await;
+                let _ = engine.bodies.of(&*engine.store, &engine.metrics, &versions).await;
             }
         });
     }
@@ -247,7 +251,10 @@ impl Firing {
         let engine = Arc::clone(&self.engine);
         let epochs = Arc::clone(&self.epochs.borrow());
         self.batches.spawn(async move {
+            let begun = Instant::now();
             let result = engine.fire(entries.clone(), &epochs, room.clone()).await;
+            engine.metrics.fire_time.observe(begun.elapsed().as_secs_f64());
+            engine.metrics.fire_batch.observe(entries.len() as f64);
             match &result {
                 Ok(fired) => engine.hand_over(fired, room),
                 Err(_) => {
@@ -305,9 +312,14 @@ impl Engine {
     /// Gives leased runs to their worker, and tells the loops of the rest.
     fn hand_over(&self, fired: &Fired, room: Option<Room>) {
         self.wakes.offer(fired.next.iter().copied());
+        self.metrics.fired.inc_by(fired.runs.len() as u64);
+        self.metrics.missed.inc_by(fired.missed);
+        self.metrics.stale.inc_by(fired.stale as u64);
+        let now = self.clock.now();
         let mut leased = Vec::new();
         let mut is_claimable = false;
         for (run, job) in &fired.runs {
+            self.metrics.fire_lateness.observe(seconds_between(run.available_at, now));
             match run.state {
                 RunState::Running(_) => leased.push(Leased { run: run.clone(), job: Arc::clone(job) }),
                 RunState::Pending(WaitingFor::Time | WaitingFor::Capacity | WaitingFor::Retry) => {

@@ -48,6 +48,11 @@ impl Horizon {
         }
     }
 
+    /// How many entries it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.wheel.len()
+    }
+
     /// How far offers are wanted.
     pub(crate) fn reach(&self) -> i64 {
         self.cover.at.as_millisecond()

@@ -36,7 +36,9 @@ impl Engine {
             })
             .collect();
         // A report that came in between wins: its run is not ours to end any more.
-        Ok(self.complete(finished).await?.into_iter().flatten().collect())
+        let runs: Vec<Run> = self.complete(finished).await?.into_iter().flatten().collect();
+        self.metrics.reclaimed.inc_by(runs.len() as u64);
+        Ok(runs)
     }
 }
 

@@ -89,6 +89,7 @@ impl Engine {
         let has_births = puts.iter().any(|put| put.birth.is_some());
         let stored = self.store.put_jobs(puts, now).await?;
         // Telling of one that was refused does no harm.
+        self.metrics.registered.inc_by(stored.iter().filter(|answer| answer.is_ok()).count() as u64);
         self.wakes.offer(dues);
         if has_births {
             self.wakes.claimable();

@@ -10,12 +10,14 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter, Page,
-    PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Health, Heartbeat, Held,
+    JobFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject,
+    Trigger,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::births::{Recent, SEGMENT_BIRTHS};
 use crate::directory::Directory;
 use crate::error::{OpenError, failed};
 use crate::open_runs::Memory;
@@ -35,27 +37,43 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Embedded {
     shards: u16,
+    recent: Arc<Recent>,
     // In the order of closing: readers, then the writer, then the directory's lock.
     readers: Readers,
     writers: Writers,
-    _directory: Directory,
+    directory: Arc<Directory>,
 }
 
 impl Embedded {
     /// Opens a data directory, or says why not.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
-        let directory = Directory::take(&options.directory)?;
+        Self::open_with_segments(options, SEGMENT_BIRTHS)
+    }
+
+    /// Opens a data directory whose index of births is written after so many: for tests, which have few.
+    #[doc(hidden)]
+    pub fn open_with_segments(options: &Options, births: usize) -> Result<Self, OpenError> {
+        let directory = Arc::new(Directory::take(&options.directory)?);
+        directory.verify()?;
         let database = directory.database();
         let connection = schema::open_writer(&database, options.shards)?;
         let damaged = |error: Error| OpenError::Damaged { path: database.clone(), reason: error.to_string() };
-        let memory = Memory::load(&connection).map_err(damaged)?;
+        let recent = Arc::new(Recent::new(births));
+        let memory = Memory::load(&connection, &recent).map_err(damaged)?;
         let unusable = |error: std::io::Error| OpenError::Unusable {
             path: options.directory.clone(),
             reason: error.to_string(),
         };
+        let writer = Writer { connection, memory, recent: Arc::clone(&recent) };
         let readers = Readers::start(&database).map_err(damaged)?;
-        let writers = Writers::start(Writer { connection, memory }, database.clone()).map_err(unusable)?;
-        Ok(Embedded { shards: options.shards, readers, writers, _directory: directory })
+        directory.mark_open()?;
+        let writers = Writers::start(writer, Arc::clone(&directory)).map_err(unusable)?;
+        Ok(Embedded { shards: options.shards, recent, readers, writers, directory })
+    }
+
+    /// The database file.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.directory.database()
     }
 }
 
@@ -128,6 +146,10 @@ impl Drop for Readers {
 impl Store for Embedded {
     fn shard_count(&self) -> u16 {
         self.shards
+    }
+
+    fn health(&self) -> Health {
+        self.writers.health()
     }
 
     async fn acquire(
@@ -266,8 +288,8 @@ impl Store for Embedded {
         filter: &RunFilter,
         page: PageRequest<Sequence>,
     ) -> Result<Page<Run, Sequence>, Error> {
-        let filter = filter.clone();
-        self.readers.ask(move |connection| read::runs(connection, &filter, &page)).await
+        let (filter, recent) = (filter.clone(), Arc::clone(&self.recent));
+        self.readers.ask(move |connection| read::runs(connection, &recent, &filter, &page)).await
     }
 
     async fn ledger(

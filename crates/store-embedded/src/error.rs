@@ -8,8 +8,13 @@ use punctual_store::Error;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has it open.
-    #[error("the data directory {0} is in use by another process; stop it, or choose another directory")]
-    InUse(PathBuf),
+    #[error("the data directory {path} is in use by {}; stop it, or choose another directory", holder(*pid))]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// Who has it open, as far as that process has said.
+        pid: Option<u32>,
+    },
     /// The directory or a file in it cannot be used.
     #[error("cannot use the data directory {path}: {reason}")]
     Unusable {
@@ -20,10 +25,11 @@ pub enum OpenError {
     },
     /// It was written by a version that knows more than this one.
     #[error(
-        "the data directory {path} has format {found}, and this version knows {known}; use a newer version"
+        "the data in {path} has format {found}, written by a newer version of Punctual, and this one knows formats up to \
+         {known}; run the newer version, or restore a backup made by this one into another directory"
     )]
     NewerFormat {
-        /// The directory.
+        /// The file.
         path: PathBuf,
         /// Its format.
         found: i64,
@@ -38,6 +44,9 @@ pub enum OpenError {
         /// What SQLite says.
         reason: String,
     },
+    /// It holds a backup.
+    #[error("{0} is a backup, not a data directory; restore it into an empty directory")]
+    IsBackup(PathBuf),
     /// It was created with another number of shards.
     #[error("the data directory has {found} shards, not {wanted}; the number is fixed when it is created")]
     Shards {
@@ -48,13 +57,35 @@ pub enum OpenError {
     },
 }
 
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or("another process".into(), |pid| format!("another process (pid {pid})"))
+}
+
+/// Whether something could not be made durable.
+pub(crate) fn is_fsync(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    matches!(code, Some(SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC))
+}
+
 /// An error of SQLite in the words of the store.
 pub(crate) fn failed(error: rusqlite::Error) -> Error {
-    use rusqlite::ErrorCode;
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            Error::Damaged { what: error.to_string() }
-        }
-        _ => Error::Unavailable { reason: error.to_string() },
+    use rusqlite::{Error as Sqlite, ErrorCode};
+    let is_damage = match &error {
+        // A value that is not of the kind that is written there.
+        Sqlite::FromSqlConversionFailure(..)
+        | Sqlite::InvalidColumnType(..)
+        | Sqlite::IntegralValueOutOfRange(..)
+        | Sqlite::Utf8Error(..) => true,
+        // Our statements are fixed: one that is wrong finds another schema than ours.
+        Sqlite::SqlInputError { .. } => true,
+        other => matches!(
+            other.sqlite_error_code(),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown)
+        ),
+    };
+    match is_damage {
+        true => Error::Damaged { what: error.to_string() },
+        false => Error::Unavailable { reason: error.to_string() },
     }
 }

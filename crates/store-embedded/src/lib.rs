@@ -4,14 +4,18 @@
 //! writes that arrive together share one commit and one fsync, and no caller hears of a write before
 //! that. Readers have connections of their own. Read in this order: [`Embedded`] is the [`Store`],
 //! `writer` the thread, `write/` one file per verb that writes, `read/` the verbs that only read,
-//! `partition` where history lives.
+//! `partition` where history lives, `births` where the runs of a job are in it.
 //!
 //! [`Store`]: punctual_store::Store
 
+mod backup;
+mod births;
 mod directory;
 mod embedded;
 mod error;
+mod log;
 mod open_runs;
+mod origin;
 mod partition;
 mod read;
 mod row;
@@ -19,5 +23,6 @@ mod schema;
 mod write;
 mod writer;
 
+pub use backup::{BackupError, Counts, Manifest, Phase, Progress, restore};
 pub use embedded::{Embedded, Options};
 pub use error::OpenError;

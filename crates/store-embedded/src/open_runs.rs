@@ -11,7 +11,9 @@ use punctual_domain::run::RunState;
 use punctual_store::{Error, Held};
 use rusqlite::Connection;
 
+use crate::births::Recent;
 use crate::error::failed;
+use crate::origin::Origin;
 use crate::partition::Partitions;
 use crate::row::{self, COLUMNS, Entry, damaged, timestamp};
 
@@ -28,6 +30,8 @@ pub(crate) struct Memory {
     /// Memory and disk differ: no more writes.
     pub(crate) has_failed: Option<Error>,
     last: Sequence,
+    /// Another one after every restore, so that what the original gave out since the backup is not given out again.
+    database: u8,
 }
 
 /// Who owns a shard.
@@ -48,7 +52,7 @@ pub(crate) struct Worker {
 
 impl Memory {
     /// Reads everything from the database.
-    pub(crate) fn load(connection: &Connection) -> Result<Self, Error> {
+    pub(crate) fn load(connection: &Connection, recent: &Recent) -> Result<Self, Error> {
         let mut memory = Memory {
             shards: load_shards(connection)?,
             partitions: Partitions::load(connection)?,
@@ -57,7 +61,10 @@ impl Memory {
             workers: HashMap::new(),
             has_failed: None,
             last: last_sequence(connection)?,
+            database: Origin::load(connection)?.database,
         };
+        recent.load(connection, &memory.partitions)?;
+        memory.partitions.count(recent);
         let mut statement =
             connection.prepare(&format!("select {COLUMNS} from open_runs")).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
@@ -72,8 +79,8 @@ impl Memory {
     }
 
     /// Reads everything anew, keeping what only memory knows.
-    pub(crate) fn reload(&self, connection: &Connection) -> Result<Self, Error> {
-        let mut fresh = Memory::load(connection)?;
+    pub(crate) fn reload(&self, connection: &Connection, recent: &Recent) -> Result<Self, Error> {
+        let mut fresh = Memory::load(connection, recent)?;
         fresh.workers = self.workers.clone();
         fresh.last = fresh.last.max(self.last);
         Ok(fresh)
@@ -81,7 +88,7 @@ impl Memory {
 
     /// A sequence above everything stored and above now, so that it is never reused.
     pub(crate) fn next_sequence(&mut self, now: Timestamp) -> Sequence {
-        self.last = self.last.next().max(Sequence::first_at(now, 0));
+        self.last = self.last.next().max(Sequence::first_at(now, self.database));
         self.last
     }
 
@@ -120,7 +127,8 @@ fn load_shards(connection: &Connection) -> Result<Vec<Shard>, Error> {
     Ok(shards)
 }
 
-fn last_sequence(connection: &Connection) -> Result<Sequence, Error> {
+/// The newest sequence that is stored.
+pub(crate) fn last_sequence(connection: &Connection) -> Result<Sequence, Error> {
     let newest = |table: &str| -> Result<i64, Error> {
         let query = format!("select coalesce(max(seq), 0) from {table}");
         connection.query_row(&query, [], |row| row.get(0)).map_err(failed)
@@ -129,5 +137,6 @@ fn last_sequence(connection: &Connection) -> Result<Sequence, Error> {
     for partition in Partitions::load(connection)?.iter() {
         last = last.max(newest(&format!("history_{}", partition.id))?).max(partition.from.as_i64());
     }
-    Ok(Sequence::from_i64(last.max(newest("history_0")?)))
+    let last = Sequence::from_i64(last.max(newest("history_0")?));
+    Ok(last.max(Origin::load(connection)?.floor))
 }

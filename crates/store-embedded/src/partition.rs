@@ -5,13 +5,16 @@
 //! births.
 
 use jiff::{SignedDuration, Timestamp};
-use punctual_domain::id::Sequence;
+use punctual_domain::Run;
+use punctual_domain::id::{JobId, Sequence};
 use punctual_domain::policy::retention::Retention;
 use punctual_store::Error;
+use punctual_store::record::RunHead;
 use rusqlite::{Connection, params};
 
+use crate::births::Recent;
 use crate::error::failed;
-use crate::row::{COLUMNS, damaged};
+use crate::row::{self, COLUMNS, damaged};
 
 /// The table that keeps dead letters whose own partition is gone.
 pub(crate) const KEPT: i64 = 0;
@@ -27,6 +30,14 @@ pub(crate) struct Partition {
     pub(crate) from: Sequence,
     /// Open while it takes births.
     pub(crate) to: Option<Sequence>,
+}
+
+/// Where a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ending {
+    pub(crate) partition: i64,
+    /// It is not the partition of its birth: no index of births leads there.
+    pub(crate) is_stray: bool,
 }
 
 /// All partitions, in the order they were made.
@@ -71,51 +82,64 @@ impl Partitions {
         self.all.iter()
     }
 
-    /// The table a run of this class and birth ends in; made if there is none yet.
+    /// Where a run of this class and birth ends; a place is made if there is none yet.
     pub(crate) fn of(
         &mut self,
         connection: &Connection,
         retention: Retention,
         born: Sequence,
-    ) -> Result<i64, Error> {
+    ) -> Result<Ending, Error> {
         let found = self.all.iter().rev().find(|p| p.retention == retention && p.contains(born));
         if let Some(partition) = found {
-            return Ok(partition.id);
+            return Ok(Ending { partition: partition.id, is_stray: false });
         }
-        // The first of its class, or one that was dropped already: late ends go to the oldest left.
-        match self.all.iter().find(|p| p.retention == retention) {
-            Some(oldest) => Ok(oldest.id),
-            None => self.open(connection, retention, born),
-        }
+        // Its own was dropped already: a late end goes to the oldest left.
+        let partition = match self.all.iter().find(|p| p.retention == retention) {
+            Some(oldest) => oldest.id,
+            None => self.open(connection, retention, born)?,
+        };
+        Ok(Ending { partition, is_stray: true })
     }
 
-    /// Notes a birth: the first one after a partition was closed opens the next.
-    pub(crate) fn born(
-        &mut self,
-        connection: &Connection,
-        retention: Retention,
-        sequence: Sequence,
-    ) -> Result<(), Error> {
-        if !self.all.iter().any(|p| p.retention == retention && p.to.is_none()) {
-            self.open(connection, retention, sequence)?;
-        }
-        let class = index(retention);
-        self.births[class] += 1;
-        match self.births[class] >= ROWS_MAX {
-            true => self.close(connection, retention, sequence.next()),
+    /// Notes a birth: the first one after a partition was closed opens the next, the last one that fits closes it.
+    pub(crate) fn born(&mut self, connection: &Connection, recent: &Recent, run: &Run) -> Result<(), Error> {
+        let open = self.all.iter().rev().find(|p| p.retention == run.retention && p.to.is_none());
+        let id = match open {
+            Some(partition) => partition.id,
+            None => self.open(connection, run.retention, run.sequence)?,
+        };
+        recent.note(id, run.job, run.tenant, run.sequence);
+        let births = &mut self.births[index(run.retention)];
+        *births += 1;
+        match *births >= ROWS_MAX {
+            true => self.close(connection, recent, run.retention, run.sequence.next()),
             false => Ok(()),
         }
     }
 
     /// Closes the open partition of a class at a sequence that is not born yet.
-    fn close(&mut self, connection: &Connection, retention: Retention, next: Sequence) -> Result<(), Error> {
+    fn close(
+        &mut self,
+        connection: &Connection,
+        recent: &Recent,
+        retention: Retention,
+        next: Sequence,
+    ) -> Result<(), Error> {
         let open = self.all.iter_mut().find(|p| p.retention == retention && p.to.is_none());
         let Some(partition) = open else { return Ok(()) };
         partition.to = Some(next);
+        recent.close(partition.id);
         connection
             .execute("update partitions set to_seq = ?2 where id = ?1", params![partition.id, next.as_i64()])
             .map_err(failed)?;
         Ok(())
+    }
+
+    /// How many births the open partitions have had, roughly, when the store is opened.
+    pub(crate) fn count(&mut self, recent: &Recent) {
+        for partition in self.all.iter().filter(|p| p.to.is_none()) {
+            self.births[index(partition.retention)] = recent.count(partition.id);
+        }
     }
 
     fn open(&mut self, connection: &Connection, retention: Retention, from: Sequence) -> Result<i64, Error> {
@@ -136,6 +160,7 @@ impl Partitions {
     pub(crate) fn retain(
         &mut self,
         connection: &Connection,
+        recent: &Recent,
         next: Sequence,
         now: Timestamp,
         limit: usize,
@@ -145,21 +170,16 @@ impl Partitions {
                 p.retention == retention && p.to.is_none() && age(p.from, now) > period(retention)
             };
             if self.all.iter().any(is_over) {
-                self.close(connection, retention, next)?;
+                self.close(connection, recent, retention, next)?;
             }
         }
         let mut dropped = 0;
         while dropped < limit as u64 {
             let is_old = |p: &Partition| p.to.is_some_and(|to| age(to, now) > kept(p.retention));
             let Some(at) = self.all.iter().position(is_old) else { break };
-            let id = self.all.remove(at).id;
-            connection
-                .execute_batch(&format!(
-                    "insert or replace into history_{KEPT} select {COLUMNS} from history_{id} \
-                     where seq in (select seq from dead_letters); \
-                     drop table history_{id}; delete from partitions where id = {id};"
-                ))
-                .map_err(failed)?;
+            let partition = self.all.remove(at);
+            drop_partition(connection, &partition)?;
+            recent.forget(partition.id);
             dropped += 1;
         }
         Ok(dropped)
@@ -167,23 +187,79 @@ impl Partitions {
 }
 
 impl Partition {
+    /// Its table.
+    pub(crate) fn table(&self) -> String {
+        format!("history_{}", self.id)
+    }
+
     pub(crate) fn contains(&self, sequence: Sequence) -> bool {
         self.from <= sequence && self.to.is_none_or(|to| sequence < to)
     }
 }
 
+/// Drops a partition. Its dead letters are kept, and what is still open of it is noted, since its index goes too.
+fn drop_partition(connection: &Connection, partition: &Partition) -> Result<(), Error> {
+    let id = partition.id;
+    let (from, to) = (partition.from.as_i64(), partition.to.map_or(i64::MAX, Sequence::as_i64));
+    for sql in [
+        format!("select {COLUMNS} from history_{id} where seq in (select seq from dead_letters)"),
+        format!("select {COLUMNS} from open_runs where seq >= {from} and seq < {to}"),
+    ] {
+        let mut statement = connection.prepare(&sql).map_err(failed)?;
+        let mut rows = statement.query([]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let head = RunHead::of(row::record(row)?)?;
+            let sequence: i64 = row.get(0).map_err(failed)?;
+            if head.retention == partition.retention {
+                stray(connection, sequence, head.job, KEPT)?;
+            }
+        }
+    }
+    connection
+        .execute_batch(&format!(
+            "insert or replace into history_{KEPT} select {COLUMNS} from history_{id} \
+             where seq in (select seq from dead_letters); \
+             delete from failures where seq in (select seq from failures join history_{id} using (seq)) \
+             and seq not in (select seq from dead_letters); \
+             drop table history_{id}; delete from partitions where id = {id}; \
+             delete from segments where partition = {id}; delete from marks where partition = {id}; \
+             delete from strays where partition = {id};"
+        ))
+        .map_err(failed)
+}
+
+/// Notes where a run is that is not in the partition of its birth.
+pub(crate) fn stray(connection: &Connection, sequence: i64, job: JobId, partition: i64) -> Result<(), Error> {
+    connection
+        .prepare_cached("insert or replace into strays values (?1, ?2, ?3)")
+        .and_then(|mut statement| statement.execute(params![sequence, job.as_bytes(), partition]))
+        .map_err(failed)?;
+    Ok(())
+}
+
+/// Forgets what was kept only as a dead letter and is one no more. Returns how many.
+pub(crate) fn forget_kept(connection: &Connection, limit: usize) -> Result<u64, Error> {
+    let settled = format!(
+        "select seq from history_{KEPT} where seq not in (select seq from dead_letters) limit {limit}"
+    );
+    let mut statement = connection.prepare(&settled).map_err(failed)?;
+    let settled: Vec<i64> =
+        statement.query_map([], |row| row.get(0)).and_then(Iterator::collect).map_err(failed)?;
+    for sequence in &settled {
+        for table in ["history_0", "strays", "failures"] {
+            connection
+                .prepare_cached(&format!("delete from {table} where seq = ?1"))
+                .and_then(|mut statement| statement.execute([sequence]))
+                .map_err(failed)?;
+        }
+    }
+    Ok(settled.len() as u64)
+}
+
 /// Makes the table of a partition.
 pub(crate) fn create_table(connection: &Connection, id: i64) -> rusqlite::Result<()> {
-    connection.execute_batch(&format!(
-        "create table history_{id} (
-            seq integer primary key, job blob not null, tenant integer not null, version integer not null,
-            cause integer not null, slot integer not null, part integer not null, state integer not null,
-            available_at integer not null, attempt integer not null, charged integer not null, lost integer not null,
-            queue text not null, retention integer not null, lane integer not null, priority integer not null,
-            started_at integer, finished_at integer, is_cancel_requested integer not null, correlation_id text,
-            worker blob, claimed_at integer, reported_at integer, attempts blob, kind text
-        )"
-    ))
+    connection
+        .execute_batch(&format!("create table history_{id} (seq integer primary key, record blob not null)"))
 }
 
 fn index(retention: Retention) -> usize {

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension};
 
+use crate::directory::sync_directory;
 use crate::error::OpenError;
 
 /// The format this version writes.
@@ -12,36 +14,27 @@ pub(crate) const FORMAT: i64 = 1;
 /// Marks the file as ours (`PRAGMA application_id`): "Pctl".
 const APPLICATION: i64 = 0x5063_746c;
 
-/// Opens the connection that writes, creating the schema if the file is new.
+/// Opens the connection that writes, creating the database if there is none.
 pub(crate) fn open_writer(path: &Path, shards: u16) -> Result<Connection, OpenError> {
-    let damaged =
-        |error: rusqlite::Error| OpenError::Damaged { path: path.into(), reason: error.to_string() };
+    let damaged = |error: rusqlite::Error| damaged(path, &error);
+    if !path.exists() {
+        create(path, shards)
+            .map_err(|error| OpenError::Unusable { path: path.into(), reason: error.to_string() })?;
+    }
     let connection = Connection::open(path).map_err(damaged)?;
-    // FULL: a commit is on stable storage when it returns. Checkpoints are ours to schedule.
+    // Before anything is written: it may not be ours to touch.
+    verify(&connection, path)?;
+    // FULL: a commit is on stable storage when it returns. Checkpoints are ours to schedule. Nothing is written
+    // before the commit, so that a full disk or a failed fsync shows there and nowhere else.
     connection
         .execute_batch(
             "pragma journal_mode = wal; pragma synchronous = full; pragma secure_delete = off; \
              pragma wal_autocheckpoint = 0; pragma cache_size = -262144; pragma foreign_keys = off; \
-             pragma temp_store = memory; pragma mmap_size = 0;",
+             pragma temp_store = memory; pragma mmap_size = 0; pragma cache_spill = off;",
         )
+        .and_then(|()| keep_log(&connection))
         .map_err(damaged)?;
     connection.set_prepared_statement_cache_capacity(256);
-    let application: i64 =
-        connection.query_row("pragma application_id", [], |row| row.get(0)).map_err(damaged)?;
-    let tables: i64 =
-        connection.query_row("select count(*) from sqlite_schema", [], |row| row.get(0)).map_err(damaged)?;
-    match (application, tables) {
-        (0, 0) => create(&connection, shards).map_err(damaged)?,
-        (APPLICATION, _) => {}
-        _ => {
-            let reason = "it is another program's database".into();
-            return Err(OpenError::Damaged { path: path.into(), reason });
-        }
-    }
-    let found: i64 = connection.query_row("pragma user_version", [], |row| row.get(0)).map_err(damaged)?;
-    if found > FORMAT {
-        return Err(OpenError::NewerFormat { path: path.into(), found, known: FORMAT });
-    }
     let count: Option<u16> = connection
         .query_row("select count(*) from shards", [], |row| row.get(0))
         .optional()
@@ -52,16 +45,57 @@ pub(crate) fn open_writer(path: &Path, shards: u16) -> Result<Connection, OpenEr
     }
 }
 
+/// Whether a database is ours and of a format we know; returns the format.
+pub(crate) fn verify(connection: &Connection, path: &Path) -> Result<i64, OpenError> {
+    let pragma = |name: &str| -> Result<i64, OpenError> {
+        connection
+            .query_row(&format!("pragma {name}"), [], |row| row.get(0))
+            .map_err(|error| damaged(path, &error))
+    };
+    if pragma("application_id")? != APPLICATION {
+        return Err(OpenError::Damaged {
+            path: path.into(),
+            reason: "it is not a database of Punctual".into(),
+        });
+    }
+    match pragma("user_version")? {
+        found if found > FORMAT => Err(OpenError::NewerFormat { path: path.into(), found, known: FORMAT }),
+        found => Ok(found),
+    }
+}
+
+fn damaged(path: &Path, error: &rusqlite::Error) -> OpenError {
+    OpenError::Damaged { path: path.into(), reason: error.to_string() }
+}
+
+/// The log stays when the last connection is closed, so that a missing one is known to be lost.
+fn keep_log(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(|_| ())
+}
+
 /// Opens a connection that only reads.
 pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.execute_batch("pragma query_only = on; pragma cache_size = -65536;")?;
+    keep_log(&connection)?;
     connection.set_prepared_statement_cache_capacity(128);
     Ok(connection)
 }
 
-fn create(connection: &Connection, shards: u16) -> rusqlite::Result<()> {
-    connection.execute_batch("begin immediate")?;
+/// Makes the database under another name: it is there whole, or not at all.
+fn create(path: &Path, shards: u16) -> Result<(), Box<dyn std::error::Error>> {
+    let new = path.with_extension("db.new");
+    if new.exists() {
+        std::fs::remove_file(&new)?; // Of a process that did not get far.
+    }
+    fill(&Connection::open(&new)?, shards)?;
+    std::fs::rename(&new, path)?;
+    path.parent().map_or(Ok(()), sync_directory)?;
+    Ok(())
+}
+
+fn fill(connection: &Connection, shards: u16) -> rusqlite::Result<()> {
+    connection.execute_batch("pragma synchronous = full; begin immediate")?;
     connection.execute_batch(include_str!("schema.sql"))?;
     connection.execute("insert into tenants values (1, 'default', 0)", [])?;
     for shard in 0..shards {
@@ -73,9 +107,12 @@ fn create(connection: &Connection, shards: u16) -> rusqlite::Result<()> {
     ))
 }
 
-/// Opens the connection that only moves the log.
+/// Opens the connection that only moves the log. It waits for nobody: while it waited for a long reader (a backup),
+/// the writer would wait for it.
 pub(crate) fn open_checkpointer(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
-    connection.execute_batch("pragma synchronous = full; pragma cache_size = -2048;")?;
+    connection
+        .execute_batch("pragma synchronous = full; pragma cache_size = -2048; pragma busy_timeout = 0;")?;
+    keep_log(&connection)?;
     Ok(connection)
 }

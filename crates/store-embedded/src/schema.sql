@@ -36,21 +36,19 @@ create table due (
     primary key (at, lane, tenant, job, version)
 ) without rowid;
 
-create table open_runs (
-    seq integer primary key, job blob not null, tenant integer not null, version integer not null,
-    cause integer not null, slot integer not null, part integer not null, state integer not null,
-    available_at integer not null, attempt integer not null, charged integer not null, lost integer not null,
-    queue text not null, retention integer not null, lane integer not null, priority integer not null,
-    started_at integer, finished_at integer, is_cancel_requested integer not null, correlation_id text,
-    worker blob, claimed_at integer, reported_at integer, attempts blob, kind text
-);
+create table open_runs (seq integer primary key, record blob not null);
 
--- Waiting runs whose time has come, in the order of claiming; and those whose time has not.
+-- Waiting runs whose time has come, in the order of claiming; and those whose time has not. They tell who may claim
+-- them, so that a claim reads only the runs it takes.
 create table ready (
     lane integer not null, urgency integer not null, available_at integer not null, seq integer not null,
+    shard integer not null, queue text not null,
     primary key (lane, urgency, available_at, seq)
 ) without rowid;
-create table delayed (available_at integer not null, seq integer not null, primary key (available_at, seq)) without rowid;
+create table delayed (
+    available_at integer not null, seq integer not null, shard integer not null,
+    primary key (available_at, seq)
+) without rowid;
 
 -- History is kept in tables history_<id>, one per (retention class, period); a run ends in the one of its birth.
 -- Partition 0 keeps dead letters whose own partition is gone.
@@ -59,6 +57,25 @@ create table partitions (
 );
 
 create table dead_letters (seq integer primary key);
+
+-- Runs that ended badly, while their history is kept.
+create table failures (seq integer primary key);
+
+-- Runs that are not in the partition of their birth, because it is gone: those that ended late, and dead letters.
+create table strays (seq integer primary key, job blob not null, partition integer not null);
+create index strays_by_job on strays (job, seq);
+
+-- Where the runs of a job are: births in the order of tags, written in bulk.
+create table segments (
+    partition integer not null, number integer not null, first integer not null, last integer not null,
+    common blob not null, -- tenants that are everywhere in it
+    primary key (partition, number)
+) without rowid;
+create table marks (
+    partition integer not null, number integer not null, bucket integer not null,
+    marks blob not null, -- (tag, seq), 12 bytes each
+    primary key (partition, number, bucket)
+) without rowid;
 
 create table ledger (
     job blob not null, from_slot integer not null, to_slot integer not null, slots integer not null,

@@ -2,19 +2,23 @@
 //!
 //! It takes what has arrived, does it in one transaction, commits, and only then answers. Promise: an
 //! answer is sent after the fsync of its commit; if anything in a transaction fails, all of it is undone,
-//! everybody hears of it, and what is kept in memory is read anew.
+//! everybody hears of it with the reason, and what is kept in memory is read anew. After a full disk it goes
+//! on with the next write for which there is room. After a failed fsync it takes no more writes: the system may
+//! have dropped the pages it could not write and report the next fsync as a success, so only opening the store
+//! anew, which reads and verifies what is on disk, brings it back.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use punctual_store::Error;
+use punctual_store::{Error, Health};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::error::failed;
+use crate::births::{self, Recent};
+use crate::directory::Directory;
+use crate::error::{failed, is_fsync};
 use crate::open_runs::Memory;
 use crate::schema;
 
@@ -28,13 +32,14 @@ const GROUP_FOR: Duration = Duration::from_millis(4);
 pub(crate) struct Writer {
     pub(crate) connection: Connection,
     pub(crate) memory: Memory,
+    pub(crate) recent: Arc<Recent>,
 }
 
 /// Sends the answer, once it is known whether the commit succeeded.
 type Acknowledge = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
-/// A write. Says whether it failed, which undoes the whole transaction.
-type Work = Box<dyn FnOnce(&mut Writer) -> (bool, Acknowledge) + Send>;
+/// A write, or the news that there is no writing. Says why it failed, which undoes the whole transaction.
+type Work = Box<dyn FnOnce(Result<&mut Writer, Error>) -> (Option<Error>, Acknowledge) + Send>;
 
 /// Where writes are sent to.
 #[derive(Debug)]
@@ -53,22 +58,44 @@ struct Shared {
     is_waiting: AtomicBool,
     commits: AtomicU64,
     is_closed: AtomicBool,
+    health: std::sync::Mutex<Health>,
+    /// The checkpointer could not sync the database; the writer stops as if its own sync had failed.
+    has_fsync_failed: AtomicBool,
+}
+
+impl Shared {
+    fn set_health(&self, health: Health) {
+        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
+    }
 }
 
 impl Writers {
     /// Starts the writer and its checkpointer.
-    pub(crate) fn start(writer: Writer, database: PathBuf) -> std::io::Result<Self> {
+    pub(crate) fn start(writer: Writer, directory: Arc<Directory>) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared::default());
+        let database = directory.database();
         let for_writer = Arc::clone(&shared);
+        let recent = Arc::clone(&writer.recent);
         let writing = std::thread::Builder::new()
             .name("punctual-writer".into())
-            .spawn(move || write(writer, receiver, &for_writer))?;
+            .spawn(move || close(write(writer, receiver, &for_writer), &directory))?;
         let for_checkpoints = Arc::clone(&shared);
         let checkpointing = std::thread::Builder::new()
             .name("punctual-checkpoint".into())
             .spawn(move || checkpoint(&database, &for_checkpoints))?;
-        Ok(Writers { sender: Some(sender), threads: vec![writing, checkpointing], shared })
+        // It must not keep the writer from ending.
+        let weak = sender.downgrade();
+        let for_sorting = Arc::clone(&shared);
+        let sorting = std::thread::Builder::new()
+            .name("punctual-births".into())
+            .spawn(move || sort_births(&recent, &weak, &for_sorting))?;
+        Ok(Writers { sender: Some(sender), threads: vec![writing, checkpointing, sorting], shared })
+    }
+
+    /// Whether writes succeed.
+    pub(crate) fn health(&self) -> Health {
+        self.shared.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Does a write and waits until it is durable.
@@ -78,19 +105,27 @@ impl Writers {
     ) -> Result<T, Error> {
         let closed = || Error::Unavailable { reason: "the store is closed".into() };
         let (reply, answer) = oneshot::channel();
-        let work: Work = Box::new(move |writer| {
-            let done = write(writer);
-            let has_failed = done.is_err();
-            let acknowledge: Acknowledge = Box::new(move |committed| {
-                // Nobody may be waiting any more; the write stands all the same.
-                let _ = reply.send(done.and_then(|value| committed.map(|()| value)));
-            });
-            (has_failed, acknowledge)
-        });
+        let work = work(write, reply);
         let sender = self.sender.as_ref().ok_or_else(closed)?;
         sender.send(work).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
+}
+
+/// A write that answers once it is durable.
+fn work<T: Send + 'static>(
+    write: impl FnOnce(&mut Writer) -> Result<T, Error> + Send + 'static,
+    reply: oneshot::Sender<Result<T, Error>>,
+) -> Work {
+    Box::new(move |writer| {
+        let done = writer.and_then(write);
+        let failure = done.as_ref().err().cloned();
+        let acknowledge: Acknowledge = Box::new(move |committed| {
+            // Nobody may be waiting any more; the write stands all the same.
+            let _ = reply.send(done.and_then(|value| committed.map(|()| value)));
+        });
+        (failure, acknowledge)
+    })
 }
 
 impl Drop for Writers {
@@ -106,24 +141,73 @@ impl Drop for Writers {
     }
 }
 
-fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared) {
+fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared) -> Writer {
+    let mut is_writable = true;
     while let Some(first) = receiver.blocking_recv() {
         while shared.is_waiting.load(Ordering::Acquire) {
             std::thread::park_timeout(Duration::from_micros(200));
         }
         let gate = shared.gate.lock();
+        if shared.has_fsync_failed.load(Ordering::Acquire) && writer.memory.has_failed.is_none() {
+            writer.memory.has_failed = Some(cannot_be_trusted("of the database"));
+        }
         let mut acknowledges = Vec::new();
         let result = transaction(&mut writer, first, &mut receiver, &mut acknowledges);
-        if let Err(error) = &result {
-            tracing::error!(%error, writes = acknowledges.len(), "a transaction failed and was undone");
-            undo(&mut writer);
+        if let Err(failure) = &result {
+            tracing::error!(error = %failure.error, writes = acknowledges.len(), "a transaction failed and was undone");
+            undo(&mut writer, failure);
         }
         drop(gate);
         shared.commits.fetch_add(1, Ordering::Relaxed);
+        match &result {
+            Ok(()) if is_writable => {}
+            Ok(()) => shared.set_health(Health::default()),
+            // One write that went wrong says nothing about the next.
+            Err(failure) if failure.at == Step::Write && writer.memory.has_failed.is_none() => {}
+            Err(failure) => {
+                let lasting = writer.memory.has_failed.as_ref().unwrap_or(&failure.error);
+                shared.set_health(Health::failing(lasting.to_string()));
+            }
+        }
+        is_writable = shared.health.lock().unwrap_or_else(PoisonError::into_inner).writable;
+        let result = result.map_err(|failure| failure.error);
         for acknowledge in acknowledges {
             acknowledge(result.clone());
         }
     }
+    writer
+}
+
+/// Brings everything into the database and empties the log. If that fails, the next process does it.
+fn close(writer: Writer, directory: &Directory) {
+    if writer.memory.has_failed.is_some() {
+        return;
+    }
+    let truncate = "pragma wal_checkpoint(truncate)";
+    match writer.connection.query_row(truncate, [], |row| row.get::<_, i64>(0)) {
+        Ok(0) => directory.mark_closed(),
+        Ok(_) => tracing::info!("the log is still in use; it is read when the store is opened again"),
+        Err(error) => {
+            tracing::warn!(%error, "cannot empty the log; it is read when the store is opened again");
+        }
+    }
+}
+
+/// Why a transaction was undone.
+struct Failure {
+    at: Step,
+    error: Error,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The store takes no writes.
+    Refused,
+    Begin,
+    Write,
+    Commit,
+    /// The commit was written but not made durable.
+    Fsync,
 }
 
 fn transaction(
@@ -131,33 +215,85 @@ fn transaction(
     first: Work,
     receiver: &mut mpsc::Receiver<Work>,
     acknowledges: &mut Vec<Acknowledge>,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     let started = Instant::now();
-    let begun = writer.connection.execute_batch("begin immediate");
+    let begun = match writer.memory.has_failed.clone() {
+        Some(error) => Err(Failure { at: Step::Refused, error }),
+        None => writer
+            .connection
+            .execute_batch("begin immediate")
+            .map_err(|error| Failure { at: Step::Begin, error: failed(error) }),
+    };
+    if let Err(failure) = begun {
+        // Outside a transaction every statement would be a commit of its own.
+        acknowledges.push(first(Err(failure.error.clone())).1);
+        return Err(failure);
+    }
     let mut next = Some(first);
     while let Some(work) = next {
-        let (has_failed, acknowledge) = work(writer);
+        let (failure, acknowledge) = work(Ok(writer));
         acknowledges.push(acknowledge);
-        if has_failed {
-            return Err(Error::Unavailable { reason: "another write of the same commit failed".into() });
+        if let Some(error) = failure {
+            return Err(Failure { at: Step::Write, error });
         }
         next = if started.elapsed() < GROUP_FOR { receiver.try_recv().ok() } else { None };
     }
-    begun.map_err(failed)?;
-    writer.connection.execute_batch("commit").map_err(failed)
+    writer.connection.execute_batch("commit").map_err(|error| match is_fsync(&error) {
+        true => Failure { at: Step::Fsync, error: cannot_be_trusted("of the log") },
+        false => Failure { at: Step::Commit, error: failed(error) },
+    })
 }
 
 /// Undoes a transaction: on disk, and in memory by reading it anew.
-fn undo(writer: &mut Writer) {
+fn undo(writer: &mut Writer, failure: &Failure) {
+    if failure.at == Step::Refused {
+        return;
+    }
     // The transaction may be gone already, which is as good.
     let _ = writer.connection.execute_batch("rollback");
-    match writer.memory.reload(&writer.connection) {
+    match writer.memory.reload(&writer.connection, &writer.recent) {
         Ok(memory) => writer.memory = memory,
         Err(error) => {
             // What memory says is not what the disk says: going on would fire or claim wrongly.
             tracing::error!(%error, "cannot read the store after a failed transaction; it takes no more writes");
             writer.memory.has_failed = Some(error);
         }
+    }
+    if failure.at == Step::Fsync {
+        tracing::error!("an fsync failed; the store takes no more writes until it is opened anew");
+        writer.memory.has_failed = Some(failure.error.clone());
+    }
+}
+
+fn cannot_be_trusted(what: &str) -> Error {
+    let reason = format!(
+        "the fsync {what} failed, and what the system has in memory may not be on disk; \
+         no writes until the disk is mended and the store opened again"
+    );
+    Error::Unavailable { reason }
+}
+
+/// Writes complete lists of births as segments, until the store is closed. What it does not get to is found anew when
+/// the store is opened.
+fn sort_births(recent: &Recent, sender: &mpsc::WeakSender<Work>, shared: &Shared) {
+    let closed = || Error::Unavailable { reason: "the store is closed".into() };
+    let submit = |piece: births::Piece| {
+        let (reply, answer) = oneshot::channel();
+        let sender = sender.upgrade().ok_or_else(closed)?;
+        let work = work(move |writer: &mut Writer| piece(&writer.connection), reply);
+        sender.blocking_send(work).map_err(|_| closed())?;
+        drop(sender);
+        answer.blocking_recv().map_err(|_| closed())?
+    };
+    recent.sorted_here();
+    while !shared.is_closed.load(Ordering::Acquire) {
+        while let Some(births) = recent.complete().filter(|_| !shared.is_closed.load(Ordering::Acquire)) {
+            if let Err(error) = births::write(recent, &births, submit) {
+                tracing::warn!(%error, partition = births.partition, "births were not sorted; it is tried again");
+                break;
+            }
+        }
+        std::thread::park_timeout(EVERY);
     }
 }
 
@@ -187,7 +323,7 @@ fn checkpoint(database: &std::path::Path, shared: &Shared) {
         let frames = match run_checkpoint(&connection, "passive") {
             Ok(frames) => frames,
             Err(error) => {
-                tracing::warn!(%error, "a checkpoint failed; it is tried again");
+                report(&error, shared);
                 continue;
             }
         };
@@ -197,7 +333,7 @@ fn checkpoint(database: &std::path::Path, shared: &Shared) {
             shared.is_waiting.store(true, Ordering::Release);
             let gate = shared.gate.lock();
             if let Err(error) = run_checkpoint(&connection, "restart") {
-                tracing::warn!(%error, "a checkpoint failed; it is tried again");
+                report(&error, shared);
             }
             drop(gate);
             shared.is_waiting.store(false, Ordering::Release);
@@ -205,6 +341,46 @@ fn checkpoint(database: &std::path::Path, shared: &Shared) {
     }
 }
 
+/// The log stays until a checkpoint succeeds, so nothing is lost; but a disk that cannot sync is not to be trusted.
+fn report(error: &rusqlite::Error, shared: &Shared) {
+    if is_fsync(error) {
+        tracing::error!(%error, "a checkpoint could not sync the database; the store takes no more writes");
+        shared.set_health(Health::failing(cannot_be_trusted("of the database").to_string()));
+        shared.has_fsync_failed.store(true, Ordering::Release);
+    } else {
+        tracing::warn!(%error, "a checkpoint failed; it is tried again");
+    }
+}
+
 fn run_checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<i64> {
     connection.query_row(&format!("pragma wal_checkpoint({mode})"), [], |row| row.get(1))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_does_not_happen_outside_a_transaction() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = schema::open_writer(&directory.path().join("punctual.db"), 4).unwrap();
+        let recent = Arc::new(Recent::new(births::SEGMENT_BIRTHS));
+        let memory = Memory::load(&connection, &recent).unwrap();
+        let mut writer = Writer { connection, memory, recent };
+        // A transaction inside a transaction cannot begin.
+        writer.connection.execute_batch("begin immediate").unwrap();
+        let (_sender, mut receiver) = mpsc::channel(1);
+        let (reply, mut answer) = oneshot::channel();
+        let work: Work = Box::new(move |writer| {
+            let done = writer.map(|_| ());
+            let failure = done.as_ref().err().cloned();
+            (failure, Box::new(move |_| reply.send(done).unwrap()))
+        });
+        let mut acknowledges = Vec::new();
+        let failure = transaction(&mut writer, work, &mut receiver, &mut acknowledges).unwrap_err();
+        assert!(failure.at == Step::Begin, "{}", failure.error);
+        acknowledges.into_iter().for_each(|acknowledge| acknowledge(Err(failure.error.clone())));
+        assert_eq!(answer.try_recv().unwrap(), Err(failure.error), "it was told, and not done");
+    }
 }

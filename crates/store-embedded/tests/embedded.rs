@@ -18,13 +18,29 @@ fn run(case: Case) {
 
 punctual_store::conformance!(run);
 
+/// The suite with an index of births that is written all the time.
+mod in_small_segments {
+    use super::*;
+
+    fn run(case: Case) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Embedded::open_with_segments(&options(&directory), 3).unwrap();
+        futures_executor::block_on(case(Arc::new(store)));
+    }
+
+    punctual_store::conformance!(run);
+}
+
 #[test]
 fn a_second_process_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let first = Embedded::open(&options(&directory)).unwrap();
     let error = Embedded::open(&options(&directory)).unwrap_err();
-    assert!(matches!(error, OpenError::InUse(_)), "{error}");
-    assert!(error.to_string().contains("in use by another process"));
+    assert!(matches!(error, OpenError::InUse { pid: Some(_), .. }), "{error}");
+    let directory_and_pid =
+        (options(&directory).directory.display().to_string(), std::process::id().to_string());
+    let text = error.to_string();
+    assert!(text.contains(&directory_and_pid.0) && text.contains(&directory_and_pid.1), "{text}");
     drop(first);
     Embedded::open(&options(&directory)).unwrap();
 }

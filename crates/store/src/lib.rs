@@ -5,6 +5,7 @@
 //! every store passes. Nothing here knows SQL, HTTP or a clock.
 
 mod error;
+mod health;
 mod memory;
 mod page;
 pub mod record;
@@ -14,6 +15,7 @@ mod verbs;
 pub mod conformance;
 
 pub use error::{Error, Refused};
+pub use health::Health;
 pub use memory::Memory;
 pub use page::{EXAMINED_MAX, Page, PageRequest};
 pub use store::Store;

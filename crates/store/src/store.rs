@@ -8,6 +8,7 @@ use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Vers
 use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
 
 use crate::error::{Error, Refused};
+use crate::health::Health;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
     Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter, Put,
@@ -23,6 +24,11 @@ use crate::verbs::{
 pub trait Store: Send + Sync + 'static {
     /// How many shards jobs are spread over; fixed when the store is created.
     fn shard_count(&self) -> u16;
+
+    /// Whether it takes writes.
+    fn health(&self) -> Health {
+        Health::default()
+    }
 
     // Placement.
 

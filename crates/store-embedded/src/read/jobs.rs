@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use punctual_domain::id::{JobId, TenantId, Version};
+use punctual_domain::id::{JobId, ShardId, TenantId, Version};
 use punctual_domain::{Sequence, Tenant};
 use punctual_schedule::Progress;
 use punctual_store::record::decode_job;
@@ -190,14 +190,14 @@ pub(crate) fn next_available_at(
     connection: &Connection,
     shards: &Shards,
 ) -> Result<Option<Timestamp>, Error> {
-    for line in ["ready", "delayed"] {
-        let sql = format!(
-            "select {line}.available_at, open_runs.job from {line} join open_runs using (seq) order by {line}.available_at"
-        );
-        let mut statement = connection.prepare_cached(&sql).map_err(failed)?;
+    for sql in [
+        "select available_at, shard from ready order by lane, urgency, available_at, seq",
+        "select available_at, shard from delayed order by available_at, seq",
+    ] {
+        let mut statement = connection.prepare_cached(sql).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
-            if shards.contains(JobId::from_bytes(row.get(1).map_err(failed)?).shard()) {
+            if shards.contains(ShardId(row.get(1).map_err(failed)?)) {
                 return timestamp(row.get(0).map_err(failed)?).map(Some);
             }
         }

@@ -2,11 +2,13 @@
 
 mod jobs;
 mod runs;
+mod search;
 
 pub(crate) use jobs::{
     due, is_due, job_by_key, job_versions, jobs, list_jobs, next_available_at, request, tenants,
 };
-pub(crate) use runs::{ended_run, ledger, run, runs};
+pub(crate) use runs::{ledger, run};
+pub(crate) use search::{ended_run, runs};
 
 use punctual_domain::ledger::Fate;
 

@@ -66,6 +66,7 @@ impl Writer {
         let sequence = entry.run.sequence.as_i64();
         self.line(&format!("delete from {table} where seq = ?1"), params![sequence])?;
         self.line("delete from dead_letters where seq = ?1", params![sequence])?;
+        self.line("delete from failures where seq = ?1", params![sequence])?;
         let run = entry.run.clone();
         self.memory.by_job.entry(run.job).or_default().push(run.sequence);
         self.keep_open(entry, now)?;
@@ -89,7 +90,7 @@ impl Writer {
 
     /// An ended run and the table it is in.
     fn ended(&self, id: RunId) -> Result<Option<(Entry, String)>, Error> {
-        ended_run(&self.connection, self.memory.partitions.iter().copied(), id)
+        ended_run(&self.connection, &self.memory.partitions, id)
     }
 
     fn has_version(&self, entry: &Entry) -> Result<bool, Error> {

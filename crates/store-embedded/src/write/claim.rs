@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual_domain::Attempt;
-use punctual_domain::id::{Sequence, WorkerId};
+use punctual_domain::id::{Sequence, ShardId, WorkerId};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::run::Run;
 use punctual_store::{Claim, Error, Heartbeat, Held};
@@ -28,11 +28,11 @@ impl Writer {
         let mut claimed = Vec::new();
         for sequence in self.first_in_line(claim)? {
             let Some(mut entry) = self.open_run(sequence)? else { continue };
-            let before = entry.run.clone();
+            // Claiming changes nothing that its place in the line is made of.
             if lifecycle::apply(&mut entry.run, Event::Claimed { worker: claim.worker, at: now }).is_err() {
                 continue;
             }
-            self.dequeue(&before)?;
+            self.leave_ready(&entry.run)?;
             let number = entry.run.attempt;
             entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: now, report: None });
             claimed.push(entry.run.clone());
@@ -44,20 +44,17 @@ impl Writer {
     fn first_in_line(&self, claim: &Claim) -> Result<Vec<Sequence>, Error> {
         let mut statement = self
             .connection
-            .prepare_cached(
-                "select ready.seq, open_runs.queue, open_runs.job from ready join open_runs using (seq) \
-                 order by ready.lane, ready.urgency, ready.available_at, ready.seq",
-            )
+            .prepare_cached("select seq, shard, queue from ready order by lane, urgency, available_at, seq")
             .map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
         let mut found = Vec::new();
         while found.len() < claim.limit
             && let Some(row) = rows.next().map_err(failed)?
         {
-            let queue = row.get_ref(1).and_then(|value| Ok(value.as_str()?)).map_err(failed)?;
-            let job: [u8; 16] = row.get(2).map_err(failed)?;
+            let shard = ShardId(row.get(1).map_err(failed)?);
+            let queue = row.get_ref(2).and_then(|value| Ok(value.as_str()?)).map_err(failed)?;
             let serves = claim.queues.is_empty() || claim.queues.iter().any(|one| **one == *queue);
-            if serves && claim.shards.contains(punctual_domain::JobId::from_bytes(job).shard()) {
+            if serves && claim.shards.contains(shard) {
                 found.push(Sequence::from_i64(row.get(0).map_err(failed)?));
             }
         }
@@ -80,7 +77,7 @@ impl Writer {
         };
         for sequence in due {
             if let Some(entry) = self.open_run(Sequence::from_i64(sequence))? {
-                self.dequeue(&entry.run)?;
+                self.leave_delayed(&entry.run)?;
                 self.keep_open(entry, now)?;
             }
         }

@@ -15,6 +15,7 @@ use punctual_store::{Birth, Due, Error, Parent, Refused, Subject, Successor};
 use rusqlite::{OptionalExtension, params};
 
 use crate::error::failed;
+use crate::partition;
 use crate::row::{self, Entry, millis};
 use crate::writer::Writer;
 
@@ -90,7 +91,7 @@ impl Writer {
     fn give_birth(&mut self, of: Parent, birth: Birth, now: Timestamp) -> Result<Run, Error> {
         let sequence = self.memory.next_sequence(now);
         let (run, attempts) = birth.into_run(of, sequence, now);
-        self.memory.partitions.born(&self.connection, run.retention, sequence)?;
+        self.memory.partitions.born(&self.connection, &self.recent, &run)?;
         self.memory.by_job.entry(run.job).or_default().push(sequence);
         self.keep_open(Entry { run: run.clone(), attempts }, now)?;
         Ok(run)
@@ -105,24 +106,41 @@ impl Writer {
                 self.memory.running.insert(run.sequence, entry);
             }
             _ if run.available_at > now => self.line(
-                "insert or replace into delayed values (?1, ?2)",
-                params![millis(run.available_at), run.sequence.as_i64()],
+                "insert or replace into delayed values (?1, ?2, ?3)",
+                params![millis(run.available_at), run.sequence.as_i64(), run.job.shard().0],
             )?,
             _ => self.line(
-                "insert or replace into ready values (?1, ?2, ?3, ?4)",
-                params![run.lane.rank(), urgency(run), millis(run.available_at), run.sequence.as_i64()],
+                "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![
+                    run.lane.rank(),
+                    urgency(run),
+                    millis(run.available_at),
+                    run.sequence.as_i64(),
+                    run.job.shard().0,
+                    &*run.queue
+                ],
             )?,
         }
         Ok(())
     }
 
-    /// Takes a waiting run out of its line.
+    /// Takes a waiting run out of its line, whichever it is.
     fn dequeue(&self, run: &Run) -> Result<(), Error> {
-        let (at, sequence) = (millis(run.available_at), run.sequence.as_i64());
-        self.line("delete from delayed where available_at = ?1 and seq = ?2", params![at, sequence])?;
+        self.leave_delayed(run)?;
+        self.leave_ready(run)
+    }
+
+    fn leave_delayed(&self, run: &Run) -> Result<(), Error> {
+        self.line(
+            "delete from delayed where available_at = ?1 and seq = ?2",
+            params![millis(run.available_at), run.sequence.as_i64()],
+        )
+    }
+
+    fn leave_ready(&self, run: &Run) -> Result<(), Error> {
         self.line(
             "delete from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4",
-            params![run.lane.rank(), urgency(run), at, sequence],
+            params![run.lane.rank(), urgency(run), millis(run.available_at), run.sequence.as_i64()],
         )
     }
 
@@ -138,10 +156,14 @@ impl Writer {
     fn end(&mut self, entry: &Entry) -> Result<(), Error> {
         let run = &entry.run;
         self.line("delete from open_runs where seq = ?1", params![run.sequence.as_i64()])?;
-        let partition = self.memory.partitions.of(&self.connection, run.retention, run.sequence)?;
-        row::insert(&self.connection, &format!("history_{partition}"), entry)?;
+        let ending = self.memory.partitions.of(&self.connection, run.retention, run.sequence)?;
+        row::insert(&self.connection, &format!("history_{}", ending.partition), entry)?;
+        if ending.is_stray {
+            partition::stray(&self.connection, run.sequence.as_i64(), run.job, ending.partition)?;
+        }
         if run.state.is_dead() {
             self.line("insert or replace into dead_letters values (?1)", params![run.sequence.as_i64()])?;
+            self.line("insert or replace into failures values (?1)", params![run.sequence.as_i64()])?;
         }
         self.memory.forget(run.job, run.sequence);
         self.forget_version(run.job, run.version)

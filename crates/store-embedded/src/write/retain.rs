@@ -5,6 +5,7 @@ use punctual_store::Error;
 use rusqlite::params;
 
 use crate::error::failed;
+use crate::partition::forget_kept;
 use crate::row::millis;
 use crate::writer::Writer;
 
@@ -12,7 +13,8 @@ impl Writer {
     pub(crate) fn retain(&mut self, now: Timestamp, limit: usize) -> Result<u64, Error> {
         self.check()?;
         let next = self.memory.last_sequence().next();
-        let dropped = self.memory.partitions.retain(&self.connection, next, now, limit)?;
+        let dropped = self.memory.partitions.retain(&self.connection, &self.recent, next, now, limit)?;
+        let settled = forget_kept(&self.connection, limit)?;
         let forgotten = self
             .connection
             .execute(
@@ -21,6 +23,6 @@ impl Writer {
                 params![millis(now), limit as i64],
             )
             .map_err(failed)?;
-        Ok(dropped + forgotten as u64)
+        Ok(dropped + settled + forgotten as u64)
     }
 }

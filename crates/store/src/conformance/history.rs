@@ -146,6 +146,123 @@ pub async fn runs_are_found_by_type_queue_and_what_they_wait_for(store: Arc<dyn 
     assert_eq!((detail.run.kind.as_deref(), &*detail.run.queue), (Some("report"), "slow"));
 }
 
+/// Open and ended, newest first, of any time, and nobody else's.
+pub async fn the_history_of_a_job_is_its_own(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let jobs = [world.register("one", world.now).await, world.register("two", world.now).await];
+    let mut born: [Vec<RunId>; 2] = Default::default();
+    let mut times = Vec::new();
+    for n in 0..20 {
+        times.push(world.now);
+        for (job, born) in jobs.iter().zip(&mut born) {
+            let run = world.try_fire(job, world.now).await.expect("fired").remove(0);
+            born.insert(0, run.id());
+        }
+        for run in world.claim(worker, 2).await {
+            match n % 4 {
+                0 => {} // It stays open.
+                1 => {
+                    let dead =
+                        world.conclude(worker, &run, Outcome::Failed, Verdict::Fail).await.expect("recorded");
+                    store.redrive(&[dead.id()], world.now).await.expect("redrive")[0]
+                        .as_ref()
+                        .expect("redriven");
+                    let again = world.claim(worker, 1).await.remove(0);
+                    world
+                        .conclude(worker, &again, Outcome::Succeeded, Verdict::Succeed)
+                        .await
+                        .expect("recorded");
+                }
+                2 => drop(
+                    world.conclude(worker, &run, Outcome::Failed, Verdict::Fail).await.expect("recorded"),
+                ),
+                _ => drop(
+                    world
+                        .conclude(worker, &run, Outcome::Succeeded, Verdict::Succeed)
+                        .await
+                        .expect("recorded"),
+                ),
+            }
+        }
+        world.advance(Duration::from_secs(60));
+    }
+    for (job, born) in jobs.iter().zip(&born) {
+        let of_job = RunFilter { job: Some(job.id), ..RunFilter::default() };
+        let found: Vec<_> = all(&world, &of_job).await.iter().map(Run::id).collect();
+        assert_eq!(found, *born);
+        // The newest five are of the last five minutes; ten are older than the tenth.
+        let before = RunFilter { born_before: Some(times[10]), ..of_job.clone() };
+        let found: Vec<_> = all(&world, &before).await.iter().map(Run::id).collect();
+        assert_eq!(found, born[10..]);
+        let between = RunFilter { born_from: Some(times[5]), ..before };
+        let found: Vec<_> = all(&world, &between).await.iter().map(Run::id).collect();
+        assert_eq!(found, born[10..15]);
+        let failed = RunFilter { state: Some("failed"), ..of_job.clone() };
+        assert_eq!(all(&world, &failed).await.len(), 5);
+        let of_tenant = RunFilter { tenant: Some(job.tenant), ..of_job.clone() };
+        assert_eq!(all(&world, &of_tenant).await.len(), 20);
+        let of_other = RunFilter { tenant: Some(TenantId(42)), ..of_job };
+        assert_eq!(all(&world, &of_other).await, []);
+    }
+    assert_eq!(all(&world, &RunFilter { state: Some("failed"), ..RunFilter::default() }).await.len(), 10);
+}
+
+/// Each tenant sees its own, however few among however many.
+pub async fn the_history_of_a_tenant_is_its_own(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let rare = store.put_tenant(&"rare".parse().expect("a name"), world.now).await.expect("put_tenant").id;
+    let mut born = Vec::new();
+    for n in 0..60 {
+        let mut job = world.job("of a tenant");
+        job.tenant = if n % 20 == 7 { rare } else { TenantId::DEFAULT };
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        world.try_fire(&job, world.now).await.expect("fired");
+        let run = world.claim(worker, 1).await.remove(0);
+        if n % 3 != 0 {
+            world.conclude(worker, &run, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+        }
+        born.insert(0, run);
+        world.advance(Duration::from_millis(1));
+    }
+    for tenant in [rare, TenantId::DEFAULT, TenantId(42)] {
+        let expected: Vec<_> = born.iter().filter(|run| run.tenant == tenant).map(Run::id).collect();
+        let of_tenant = RunFilter { tenant: Some(tenant), ..RunFilter::default() };
+        let found: Vec<_> = all(&world, &of_tenant).await.iter().map(Run::id).collect();
+        assert_eq!(found, expected);
+    }
+}
+
+/// A run that outlives its class of retention, and a dead letter that does, stay in the history of their job.
+pub async fn what_outlives_its_retention_stays_its_jobs(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let mut jobs = Vec::new();
+    for name in ["long", "dead"] {
+        let mut job = world.job(name);
+        job.spec.policies.retention = Retention::Day;
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        world.try_fire(&job, world.now).await.expect("fired");
+        jobs.push(job);
+    }
+    let claimed = world.claim(worker, 2).await;
+    world.conclude(worker, &claimed[1], Outcome::Failed, Verdict::Fail).await.expect("recorded");
+    world.advance(DAY * 3);
+    while store.retain(world.now, 10).await.expect("retain") > 0 {}
+    let of = |n: usize| RunFilter { job: Some(jobs[n].id), ..RunFilter::default() };
+    assert_eq!(all(&world, &of(0)).await.len(), 1, "it is running");
+    assert_eq!(all(&world, &of(1)).await.len(), 1, "it is a dead letter");
+    world.conclude(worker, &claimed[0], Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+    assert_eq!(all(&world, &of(0)).await[0].state, RunState::Succeeded);
+    assert_eq!(world.detail(claimed[0].id()).await.run.state, RunState::Succeeded);
+    assert_eq!(all(&world, &RunFilter::default()).await.len(), 2);
+    assert_eq!(store.acknowledge(&[claimed[1].id()]).await.expect("acknowledge"), [Ok(())]);
+    world.advance(DAY * 3);
+    while store.retain(world.now, 10).await.expect("retain") > 0 {}
+    assert_eq!(all(&world, &of(1)).await, [], "nothing keeps it any more");
+}
+
 /// What no index serves is looked for in bounded steps, and found all the same.
 pub async fn a_search_examines_a_bounded_number_of_rows(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;

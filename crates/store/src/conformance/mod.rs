@@ -51,6 +51,7 @@ macro_rules! conformance {
                 a_dead_worker_stays_dead, a_worker_that_lists_its_attempts_keeps_them;
             history: a_run_is_found_by_its_id, runs_are_listed_newest_first_in_pages, filters_narrow_the_list,
                 runs_are_found_by_type_queue_and_what_they_wait_for, a_search_examines_a_bounded_number_of_rows,
+                the_history_of_a_job_is_its_own, the_history_of_a_tenant_is_its_own, what_outlives_its_retention_stays_its_jobs,
                 the_ledger_keeps_ranges, dead_letters_are_redriven_as_the_same_run, dead_letters_are_acknowledged,
                 retention_forgets_what_is_old, ids_follow_time_and_never_repeat;
         }

@@ -37,7 +37,12 @@ pub struct World {
 impl World {
     /// A world in which one node owns all shards.
     pub async fn new(store: Arc<dyn Store>) -> Self {
-        let now = Timestamp::from_second(1_800_000_000).expect("in range");
+        World::new_at(store, 1_800_000_000).await
+    }
+
+    /// The same at another time, by the second; for a store that had an owner before.
+    pub async fn new_at(store: Arc<dyn Store>, second: i64) -> Self {
+        let now = Timestamp::from_second(second).expect("in range");
         let node = WorkerId::new(now, u64::MAX / 3);
         let ttl = Duration::from_secs(1_000_000);
         let owned = store.acquire(node, Shards::All, ttl, now).await.expect("acquire");

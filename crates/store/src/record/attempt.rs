@@ -4,139 +4,144 @@ use std::time::Duration;
 
 use punctual_domain::attempt::{Attempt, Failure, Outcome, Output, Report};
 use punctual_domain::id::WorkerId;
-use serde::{Deserialize, Serialize};
 
+use super::bytes::{Put, Take};
 use super::{damaged, millis, timestamp};
 use crate::error::Error;
 
-#[derive(Serialize, Deserialize)]
-struct AttemptRecord {
-    n: u32,
-    worker: WorkerText,
-    claimed: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    report: Option<ReportRecord>,
-}
+/// Raised when the layout changes; readers know every older one.
+const FORM: u8 = 1;
 
-#[derive(Serialize, Deserialize)]
-struct ReportRecord {
-    outcome: u8,
-    started: i64,
-    finished: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<FailureRecord>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    output: Option<OutputRecord>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    status: Option<i32>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    phases: Vec<(String, u64)>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct FailureRecord {
-    code: String,
-    message: String,
-    #[serde(default)]
-    retryable: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    after: Option<u64>,
-}
-
-/// Text where it is text, bytes where it is not.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum OutputRecord {
-    Text(String, bool),
-    Bytes(Vec<u8>, bool),
-}
-
-#[derive(Serialize, Deserialize)]
-struct WorkerText(String);
+/// What a report has.
+const ERROR: u8 = 1;
+const RETRYABLE: u8 = 1 << 1;
+const RETRY_AFTER: u8 = 1 << 2;
+const OUTPUT: u8 = 1 << 3;
+const TRUNCATED: u8 = 1 << 4;
+const STATUS: u8 = 1 << 5;
 
 /// Writes attempts, oldest first.
-pub fn encode_attempts(attempts: &[Attempt]) -> Result<Vec<u8>, Error> {
-    let records: Vec<AttemptRecord> = attempts
-        .iter()
-        .map(|attempt| AttemptRecord {
-            n: attempt.number,
-            worker: WorkerText(attempt.worker.to_string()),
-            claimed: millis(attempt.claimed_at),
-            report: attempt.report.as_ref().map(encode_report),
-        })
-        .collect();
-    serde_json::to_vec(&records).map_err(|error| damaged(format!("attempts: {error}")))
+pub fn encode_attempts(attempts: &[Attempt]) -> Vec<u8> {
+    let mut put = Put(Vec::with_capacity(64 * attempts.len()));
+    put_attempts(&mut put, attempts);
+    put.0
 }
 
 /// Reads attempts back.
 pub fn decode_attempts(bytes: &[u8]) -> Result<Vec<Attempt>, Error> {
-    let records: Vec<AttemptRecord> =
-        serde_json::from_slice(bytes).map_err(|error| damaged(format!("attempts: {error}")))?;
-    records
-        .into_iter()
-        .map(|record| {
-            let worker: WorkerId =
-                record.worker.0.parse().map_err(|_| damaged(format!("worker `{}`", record.worker.0)))?;
-            Ok(Attempt {
-                number: record.n,
-                worker,
-                claimed_at: timestamp(record.claimed)?,
-                report: record.report.map(decode_report).transpose()?,
-            })
-        })
-        .collect()
+    take_attempts(&mut Take(bytes))
 }
 
-fn outcome_code(outcome: Outcome) -> u8 {
-    Outcome::ALL.iter().position(|one| *one == outcome).unwrap_or(0) as u8
-}
-
-fn encode_report(report: &Report) -> ReportRecord {
-    ReportRecord {
-        outcome: outcome_code(report.outcome),
-        started: millis(report.started_at),
-        finished: millis(report.finished_at),
-        error: report.error.as_ref().map(|error| FailureRecord {
-            code: error.code.clone(),
-            message: error.message.clone(),
-            retryable: error.is_retryable,
-            after: error.retry_after.map(|after| after.as_millis() as u64),
-        }),
-        output: report.output.as_ref().map(|output| match std::str::from_utf8(&output.bytes) {
-            Ok(text) => OutputRecord::Text(text.into(), output.is_truncated),
-            Err(_) => OutputRecord::Bytes(output.bytes.clone(), output.is_truncated),
-        }),
-        status: report.status,
-        phases: report
-            .phases
-            .iter()
-            .map(|(name, took)| (name.to_string(), took.as_micros() as u64))
-            .collect(),
+pub(super) fn put_attempts(put: &mut Put, attempts: &[Attempt]) {
+    put.byte(FORM);
+    put.number(attempts.len() as u64);
+    for attempt in attempts {
+        put.number(attempt.number.into());
+        put.fixed(attempt.worker.as_bytes());
+        put.signed(millis(attempt.claimed_at));
+        match &attempt.report {
+            None => put.byte(0),
+            Some(report) => put_report(put, report, millis(attempt.claimed_at)),
+        }
     }
 }
 
-fn decode_report(record: ReportRecord) -> Result<Report, Error> {
-    let outcome = Outcome::ALL.get(usize::from(record.outcome)).copied();
+pub(super) fn take_attempts(take: &mut Take<'_>) -> Result<Vec<Attempt>, Error> {
+    match take.byte()? {
+        FORM => {}
+        form => return Err(damaged(format!("attempts of form {form}"))),
+    }
+    let count = take.number()?;
+    let mut attempts = Vec::new();
+    for _ in 0..count {
+        let (number, worker) = (take.small()?, WorkerId::from_bytes(take.fixed()?));
+        let claimed = take.signed()?;
+        let report = match take.byte()? {
+            0 => None,
+            code => Some(take_report(take, code - 1, claimed)?),
+        };
+        attempts.push(Attempt { number, worker, claimed_at: timestamp(claimed)?, report });
+    }
+    Ok(attempts)
+}
+
+fn put_report(put: &mut Put, report: &Report, claimed: i64) {
+    let code = Outcome::ALL.iter().position(|one| *one == report.outcome).unwrap_or(0);
+    put.byte(code as u8 + 1);
+    let mut has = 0;
+    if let Some(error) = &report.error {
+        has |= ERROR;
+        has |= if error.is_retryable { RETRYABLE } else { 0 };
+        has |= if error.retry_after.is_some() { RETRY_AFTER } else { 0 };
+    }
+    if let Some(output) = &report.output {
+        has |= if output.is_truncated { OUTPUT | TRUNCATED } else { OUTPUT };
+    }
+    has |= if report.status.is_some() { STATUS } else { 0 };
+    put.byte(has);
+    put.signed(millis(report.started_at) - claimed);
+    put.signed(millis(report.finished_at) - claimed);
+    if let Some(error) = &report.error {
+        put.bytes(error.code.as_bytes());
+        put.bytes(error.message.as_bytes());
+        if let Some(after) = error.retry_after {
+            put.number(after.as_millis() as u64);
+        }
+    }
+    if let Some(output) = &report.output {
+        put.bytes(&output.bytes);
+    }
+    if let Some(status) = report.status {
+        put.signed(status.into());
+    }
+    put.number(report.phases.len() as u64);
+    for (name, took) in &report.phases {
+        put.bytes(name.as_bytes());
+        put.number(took.as_micros() as u64);
+    }
+}
+
+fn take_report(take: &mut Take<'_>, code: u8, claimed: i64) -> Result<Report, Error> {
+    let outcome = Outcome::ALL.get(usize::from(code)).copied();
+    let has = take.byte()?;
+    let time = |offset: i64| {
+        let millis = claimed.checked_add(offset).ok_or_else(|| damaged("a time out of range"))?;
+        timestamp(millis)
+    };
+    let started_at = time(take.signed()?)?;
+    let finished_at = time(take.signed()?)?;
+    let error = match has & ERROR {
+        0 => None,
+        _ => Some(Failure {
+            code: take.text()?.into(),
+            message: take.text()?.into(),
+            is_retryable: has & RETRYABLE != 0,
+            retry_after: match has & RETRY_AFTER {
+                0 => None,
+                _ => Some(Duration::from_millis(take.number()?)),
+            },
+        }),
+    };
+    let output = match has & OUTPUT {
+        0 => None,
+        _ => Some(Output { bytes: take.bytes()?.into(), is_truncated: has & TRUNCATED != 0 }),
+    };
+    let status = match has & STATUS {
+        0 => None,
+        _ => Some(i32::try_from(take.signed()?).map_err(|_| damaged("a status out of range"))?),
+    };
+    let mut phases = Vec::new();
+    for _ in 0..take.number()? {
+        phases.push((take.text()?.to_string().into(), Duration::from_micros(take.number()?)));
+    }
     Ok(Report {
-        outcome: outcome.ok_or_else(|| damaged(format!("outcome {}", record.outcome)))?,
-        started_at: timestamp(record.started)?,
-        finished_at: timestamp(record.finished)?,
-        error: record.error.map(|error| Failure {
-            code: error.code,
-            message: error.message,
-            is_retryable: error.retryable,
-            retry_after: error.after.map(Duration::from_millis),
-        }),
-        output: record.output.map(|output| match output {
-            OutputRecord::Text(text, is_truncated) => Output { bytes: text.into_bytes(), is_truncated },
-            OutputRecord::Bytes(bytes, is_truncated) => Output { bytes, is_truncated },
-        }),
-        status: record.status,
-        phases: record
-            .phases
-            .into_iter()
-            .map(|(name, us)| (name.into(), Duration::from_micros(us)))
-            .collect(),
+        outcome: outcome.ok_or_else(|| damaged(format!("outcome {code}")))?,
+        started_at,
+        finished_at,
+        error,
+        output,
+        status,
+        phases,
     })
 }
 
@@ -176,9 +181,12 @@ mod tests {
             Attempt { number: 2, worker, claimed_at: at(5), report: Some(binary) },
             Attempt { number: 3, worker, claimed_at: at(9), report: None },
         ];
-        let bytes = encode_attempts(&attempts).expect("encodes");
+        let bytes = encode_attempts(&attempts);
         assert_eq!(decode_attempts(&bytes).expect("decodes"), attempts);
+        for cut in 0..bytes.len() {
+            assert!(decode_attempts(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
         assert!(decode_attempts(b"[{\"n\":1}]").is_err());
-        assert_eq!(decode_attempts(b"[]").expect("decodes"), []);
+        assert_eq!(decode_attempts(&encode_attempts(&[])).expect("decodes"), []);
     }
 }

@@ -1,0 +1,223 @@
+//! Figures about every step, for Prometheus.
+//!
+//! Counted where things happen, read when asked. Promise: names are step, quantity and unit; labels have few values,
+//! so that memory does not grow with jobs or with what users call their types.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use punctual_domain::Outcome;
+use punctual_domain::run::{Run, RunState};
+use punctual_domain::work::Finished;
+
+/// More types than this are counted together.
+const TYPES_MAX: usize = 100;
+
+/// The label of types beyond the limit, and of jobs without one.
+const OTHER: &str = "other";
+const NONE: &str = "none";
+
+/// How attempts ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    outcome: &'static str,
+    r#type: String,
+}
+
+/// A lane.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Lane {
+    lane: &'static str,
+}
+
+/// The figures of a node.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    types: Mutex<BTreeSet<String>>,
+    attempts: Family<Ended, Counter>,
+    waiting: Family<Lane, Gauge>,
+    pub(crate) registered: Counter,
+    pub(crate) fired: Counter,
+    pub(crate) missed: Counter,
+    pub(crate) stale: Counter,
+    pub(crate) fire_batch: Histogram,
+    pub(crate) fire_time: Histogram,
+    pub(crate) fire_lateness: Histogram,
+    pub(crate) claimed: Counter,
+    pub(crate) complete_time: Histogram,
+    start_lateness: Histogram,
+    execution: Histogram,
+    retries: Counter,
+    dead: Counter,
+    pub(crate) reclaimed: Counter,
+    pub(crate) wheel: Gauge,
+    pub(crate) body_hits: Counter,
+    pub(crate) body_misses: Counter,
+    pub(crate) overdue_seconds: Gauge,
+    held: Gauge,
+    concurrency: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 18));
+        let sizes = || Histogram::new(exponential_buckets(1.0, 4.0, 7));
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("punctual"),
+            types: Mutex::default(),
+            attempts: Family::default(),
+            waiting: Family::default(),
+            registered: Counter::default(),
+            fired: Counter::default(),
+            missed: Counter::default(),
+            stale: Counter::default(),
+            fire_batch: sizes(),
+            fire_time: seconds(),
+            fire_lateness: seconds(),
+            claimed: Counter::default(),
+            complete_time: seconds(),
+            start_lateness: seconds(),
+            execution: seconds(),
+            retries: Counter::default(),
+            dead: Counter::default(),
+            reclaimed: Counter::default(),
+            wheel: Gauge::default(),
+            body_hits: Counter::default(),
+            body_misses: Counter::default(),
+            overdue_seconds: Gauge::default(),
+            held: Gauge::default(),
+            concurrency: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("register_jobs", "Jobs that were created", self.registered.clone());
+        registry.register("fire_runs", "Runs that were fired", self.fired.clone());
+        registry.register(
+            "fire_missed_slots",
+            "Slots too old to run, by catch-up policy",
+            self.missed.clone(),
+        );
+        registry.register("fire_stale_entries", "Due entries of older versions", self.stale.clone());
+        registry.register("fire_batch_entries", "Due entries fired together", self.fire_batch.clone());
+        let unit = || Unit::Seconds;
+        registry.register_with_unit("fire_duration", "Time to fire a batch", unit(), self.fire_time.clone());
+        let help = "How late slots were fired";
+        registry.register_with_unit("fire_lateness", help, unit(), self.fire_lateness.clone());
+        registry.register("claim_runs", "Waiting runs that were given to a worker", self.claimed.clone());
+        let help = "How long after it was due the first attempt of a run started";
+        registry.register_with_unit("start_lateness", help, unit(), self.start_lateness.clone());
+        let help = "How long attempts took";
+        registry.register_with_unit("execute_duration", help, unit(), self.execution.clone());
+        let help = "Time to record a batch of ended attempts";
+        registry.register_with_unit("complete_duration", help, unit(), self.complete_time.clone());
+        registry.register("complete_attempts", "Attempts that ended", self.attempts.clone());
+        registry.register("complete_retries", "Attempts that are followed by another", self.retries.clone());
+        registry.register("complete_dead_letters", "Runs that failed for good", self.dead.clone());
+        let help = "Attempts taken from workers that gave no sign of life";
+        registry.register("reclaim_attempts", help, self.reclaimed.clone());
+        registry.register("horizon_entries", "Due entries in the timing wheel", self.wheel.clone());
+        registry.register(
+            "horizon_body_hits",
+            "Jobs that were in memory when needed",
+            self.body_hits.clone(),
+        );
+        registry.register("horizon_body_misses", "Jobs that had to be read", self.body_misses.clone());
+        let help = "How long the oldest due entry has been waiting to be fired";
+        registry.register_with_unit("fire_overdue", help, unit(), self.overdue_seconds.clone());
+        registry.register("claim_waiting_runs", "Runs that wait for a worker", self.waiting.clone());
+        registry.register("worker_held_attempts", "Attempts that are being executed", self.held.clone());
+        registry.register("worker_concurrency", "Attempts that fit at a time", self.concurrency.clone());
+    }
+
+    /// Counts an attempt that was recorded, and the run as it is after it.
+    pub(crate) fn completed(&self, finished: &Finished, after: &Run) {
+        let Some(report) = &finished.report else { return };
+        let labels = Ended { outcome: report.outcome.as_str(), r#type: self.type_of(finished) };
+        self.attempts.get_or_create(&labels).inc();
+        if report.outcome != Outcome::Lost {
+            self.execution.observe(seconds_between(report.started_at, report.finished_at));
+        }
+        if finished.run.attempt == 1 {
+            // A catch-up's runs are late by decision; their wait counts from when they might start.
+            self.start_lateness.observe(seconds_between(finished.run.available_at, report.started_at));
+        }
+        match after.state {
+            RunState::Pending(_) => {
+                self.retries.inc();
+            }
+            RunState::Failed | RunState::TimedOut => {
+                self.dead.inc();
+            }
+            RunState::Running(_) | RunState::Succeeded | RunState::Cancelled => {}
+        }
+    }
+
+    fn type_of(&self, finished: &Finished) -> String {
+        let Some(kind) = finished.job.spec.kind.as_deref() else { return NONE.into() };
+        let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
+        if types.contains(kind) {
+            return kind.into();
+        }
+        if types.len() >= TYPES_MAX {
+            return OTHER.into();
+        }
+        types.insert(kind.into());
+        kind.into()
+    }
+
+    /// Says how busy the worker of this process is.
+    pub fn set_worker(&self, held: usize, concurrency: usize) {
+        self.held.set(held as i64);
+        self.concurrency.set(concurrency as i64);
+    }
+
+    /// Says how many runs wait, by lane.
+    pub fn set_waiting(&self, lane: punctual_domain::Lane, runs: u64) {
+        self.waiting.get_or_create(&Lane { lane: lane.as_str() }).set(runs as i64);
+    }
+
+    /// All figures, as Prometheus reads them.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// Never negative: clocks may be set.
+pub(crate) fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
+    to.duration_since(from).as_secs_f64().max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_as_prometheus_wants_them() {
+        let metrics = Metrics::default();
+        metrics.fired.inc_by(3);
+        metrics.fire_lateness.observe(0.004);
+        metrics.set_waiting(punctual_domain::Lane::Batch, 7);
+        let text = metrics.text();
+        assert!(text.contains("punctual_fire_runs_total 3"), "{text}");
+        assert!(text.contains("punctual_fire_lateness_seconds_count 1"), "{text}");
+        assert!(text.contains("punctual_claim_waiting_runs{lane=\"batch\"} 7"), "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,279 @@
+//! The loops of a node, on the reference store, with a clock that the test moves.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use punctual_domain::attempt::Failure;
+use punctual_domain::job::{Spec, Target};
+use punctual_domain::run::{RunState, WaitingFor};
+use punctual_domain::work::{Finished, Held, Leased};
+use punctual_domain::{Outcome, Report, Run, TenantId};
+use punctual_engine::{Engine, Entropy, ManualClock, Node, Options, Seat};
+use punctual_schedule::{Schedule, Tzdb};
+use punctual_store::{Memory, PageRequest, RunFilter, Store};
+
+#[derive(Debug, Default)]
+struct Counter(std::sync::atomic::AtomicU64);
+
+impl Entropy for Counter {
+    fn bits(&self) -> u64 {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// A node on the reference store, and one seat.
+struct World {
+    engine: Arc<Engine>,
+    store: Arc<Memory>,
+    clock: Arc<ManualClock>,
+    node: Option<Node>,
+    seat: Seat,
+}
+
+const LEASE: Duration = Duration::from_secs(15);
+
+impl World {
+    fn idle() -> Self {
+        let store = Arc::new(Memory::new(16));
+        let clock = Arc::new(ManualClock::new(at("12:00:00")));
+        let engine = Engine::new(
+            store.clone(),
+            clock.clone(),
+            Arc::new(Counter::default()),
+            Arc::new(Tzdb::bundled()),
+        );
+        let engine = Arc::new(engine);
+        let seat = engine.seat(engine.new_worker_id(), Vec::new());
+        World { engine, store, clock, node: None, seat }
+    }
+
+    async fn start(mut self) -> Self {
+        let id = self.engine.new_worker_id();
+        self.node = Some(Node::start(self.engine.clone(), id, Options { lease: LEASE }).await.unwrap());
+        settle().await;
+        self
+    }
+
+    async fn register(&self, schedule: &str) -> punctual_domain::Job {
+        let spec = Spec::new("job", Schedule::parse(schedule).unwrap(), Target::Discard);
+        let answers = self.engine.register(TenantId::DEFAULT, vec![(spec, None)]).await.unwrap();
+        let job = answers.into_iter().next().unwrap().unwrap().job;
+        settle().await;
+        job
+    }
+
+    async fn advance(&self, by: SignedDuration) {
+        self.clock.advance(by);
+        settle().await;
+    }
+
+    async fn runs(&self) -> Vec<Run> {
+        self.store.runs(&RunFilter::default(), PageRequest::first(1_000)).await.unwrap().items
+    }
+
+    /// What the seat was given, without waiting.
+    async fn given(&self) -> Vec<Leased> {
+        tokio::select! {
+            biased;
+            given = self.seat.next() => given,
+            () = settle() => Vec::new(),
+        }
+    }
+
+    async fn finish(&self, leased: Leased, report: Report) -> Run {
+        let worker = self.seat.worker();
+        let finished = Finished { worker, run: leased.run, job: leased.job, report: Some(report) };
+        self.engine.complete(vec![finished]).await.unwrap().remove(0).unwrap()
+    }
+}
+
+fn at(time: &str) -> Timestamp {
+    format!("2026-01-01T{time}Z").parse().unwrap()
+}
+
+fn seconds(count: i64) -> SignedDuration {
+    SignedDuration::from_secs(count)
+}
+
+fn report(outcome: Outcome, at: Timestamp) -> Report {
+    let error = Failure { code: "x".into(), message: "x".into(), is_retryable: true, retry_after: None };
+    Report { outcome, error: (outcome != Outcome::Succeeded).then_some(error), ..Report::lost(at, at) }
+}
+
+/// Lets every task run until all of them wait: there is one thread and nothing else to wait for.
+async fn settle() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_slot_becomes_a_run_that_is_born_running_where_there_is_room() {
+    let world = World::idle().start().await;
+    world.seat.grant(10);
+    let job = world.register("* * * * *").await;
+    assert!(world.given().await.is_empty(), "never early");
+    world.advance(seconds(60)).await;
+    let given = world.given().await;
+    assert_eq!(given.iter().map(|leased| leased.run.scheduled_for).collect::<Vec<_>>(), [at("12:01:00")]);
+    assert_eq!((given[0].run.job, given[0].run.attempt, &given[0].job.id), (job.id, 1, &job.id));
+    world.advance(seconds(60)).await;
+    assert_eq!(world.given().await.len(), 1, "the slot that follows is known without reading");
+}
+
+#[tokio::test]
+async fn what_is_registered_inside_the_horizon_wakes_the_loop() {
+    let world = World::idle().start().await;
+    world.seat.grant(10);
+    world.register("@at 2026-01-01T12:59:00Z").await;
+    world.advance(seconds(1)).await;
+    world.register("@at 2026-01-01T12:00:05Z").await;
+    world.register("@now").await;
+    assert_eq!(world.given().await.len(), 1, "now is now");
+    world.advance(seconds(4)).await;
+    assert_eq!(world.given().await[0].run.scheduled_for, at("12:00:05"));
+    world.advance(seconds(59 * 60)).await;
+    assert_eq!(world.given().await[0].run.scheduled_for, at("12:59:00"));
+}
+
+#[tokio::test]
+async fn a_job_of_the_far_future_fires_on_its_day() {
+    let world = World::idle();
+    world.register("@at 2026-03-01T00:00:00Z").await;
+    let world = world.start().await;
+    world.seat.grant(10);
+    for _ in 0..58 {
+        assert!(world.given().await.is_empty());
+        world.advance(seconds(86_400)).await;
+    }
+    world.advance(seconds(12 * 3_600 - 1)).await;
+    assert!(world.given().await.is_empty(), "not a second early");
+    world.advance(seconds(1)).await;
+    assert_eq!(world.given().await.len(), 1);
+}
+
+#[tokio::test]
+async fn without_room_a_run_waits_and_is_claimed_when_room_comes() {
+    let world = World::idle().start().await;
+    world.register("* * * * *").await;
+    world.advance(seconds(60)).await;
+    let runs = world.runs().await;
+    assert_eq!(runs[0].state, RunState::Pending(WaitingFor::Capacity));
+    world.seat.grant(1);
+    let given = world.given().await;
+    assert_eq!(given.len(), 1);
+    assert_eq!(given[0].run.sequence, runs[0].sequence);
+}
+
+#[tokio::test]
+async fn no_more_is_given_than_there_is_room_for() {
+    let world = World::idle().start().await;
+    world.seat.grant(2);
+    for _ in 0..5 {
+        world.register("@at 2026-01-01T12:00:05Z").await;
+    }
+    world.advance(seconds(5)).await;
+    let mut given = world.given().await;
+    assert_eq!(given.len(), 2);
+    assert!(world.given().await.is_empty());
+    // The rest waits for room while room comes free, and is fired as waiting when none does.
+    let ended = world.finish(given.remove(0), report(Outcome::Succeeded, at("12:00:05"))).await;
+    assert_eq!(ended.state, RunState::Succeeded);
+    world.seat.grant(1);
+    assert_eq!(world.given().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_retry_is_claimed_when_its_time_comes() {
+    let world = World::idle().start().await;
+    world.seat.grant(1);
+    world.register("@now").await;
+    let leased = world.given().await.remove(0);
+    let run = world.finish(leased, report(Outcome::Failed, at("12:00:00"))).await;
+    assert_eq!(run.state, RunState::Pending(WaitingFor::Retry));
+    world.seat.grant(1);
+    assert!(world.given().await.is_empty(), "not before its time");
+    world.advance(run.available_at.duration_since(at("12:00:00"))).await;
+    let again = world.given().await;
+    assert_eq!((again[0].run.sequence, again[0].run.attempt), (run.sequence, 2));
+}
+
+#[tokio::test]
+async fn overdue_slots_do_not_make_others_late() {
+    let world = World::idle();
+    for _ in 0..3_000 {
+        world.register("@at 2026-01-01T12:00:10Z").await;
+    }
+    world.register("@every 1s").await;
+    world.clock.advance(seconds(30));
+    let world = world.start().await;
+    world.seat.grant(100_000);
+    world.advance(seconds(1)).await;
+    for _ in 0..50 {
+        settle().await;
+    }
+    let runs = world.runs().await;
+    let on_time = runs.iter().filter(|run| run.scheduled_for == at("12:00:31")).count();
+    assert_eq!(on_time, 1);
+    let mut total = 0;
+    let mut after = None;
+    loop {
+        let page =
+            world.store.runs(&RunFilter::default(), PageRequest { after, limit: 1_000 }).await.unwrap();
+        total += page.items.iter().filter(|run| run.scheduled_for == at("12:00:10")).count();
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(total, 3_001, "three thousand, and one of the job that fires every second");
+}
+
+#[tokio::test]
+async fn a_worker_without_a_sign_of_life_loses_its_attempt() {
+    let world = World::idle().start().await;
+    world.seat.grant(1);
+    world.register("@now").await;
+    let leased = world.given().await.remove(0);
+    let held = vec![Held::from(&leased.run)];
+    world.engine.heartbeat(world.seat.worker(), held.clone()).await.unwrap();
+    world.advance(seconds(14)).await;
+    assert!(world.runs().await[0].state.as_str() == "running", "a lease has not passed");
+    world.advance(seconds(6)).await;
+    let run = world.runs().await.remove(0);
+    assert_eq!((run.lost, run.charged), (1, 0));
+    let answer = world.engine.heartbeat(world.seat.worker(), held).await.unwrap();
+    assert!(answer.is_refused, "a dead worker's heartbeat is refused");
+}
+
+#[tokio::test]
+async fn after_quiescing_nothing_is_fired() {
+    let mut world = World::idle().start().await;
+    world.seat.grant(10);
+    world.register("* * * * *").await;
+    let mut node = world.node.take().unwrap();
+    node.quiesce().await;
+    world.advance(seconds(600)).await;
+    assert!(world.runs().await.is_empty());
+    node.stop().await.unwrap();
+    // The next node goes on where this one stopped.
+    let world = world.start().await;
+    settle().await;
+    assert!(!world.runs().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_back_fires_nothing_twice() {
+    let world = World::idle().start().await;
+    world.seat.grant(100);
+    world.register("* * * * *").await;
+    world.advance(seconds(120)).await;
+    assert_eq!(world.runs().await.len(), 2);
+    world.advance(seconds(-120)).await;
+    world.advance(seconds(120)).await;
+    assert_eq!(world.runs().await.len(), 2);
+    world.advance(seconds(60)).await;
+    assert_eq!(world.runs().await.len(), 3);
+}

@@ -1,0 +1,113 @@
+//! Dead letters: redriven or acknowledged, by id at once, or by filter as an operation.
+
+use http::StatusCode;
+use punctual_api::dead_letter::{Filter, Selection, SelectionItem, SelectionResult};
+use punctual_api::limits::RUNS_MAX;
+use punctual_api::read::{self, At, Errors};
+use punctual_domain::{JobId, RunId};
+use punctual_engine::Error as EngineError;
+use punctual_engine::history::RunFilter;
+
+use crate::answer::Answer;
+use crate::call::{Call, Text};
+use crate::error::Error;
+use crate::jobs::shorten;
+use crate::once::once;
+use crate::operations::Deed;
+use crate::runs;
+
+type Outcome = Result<Answer, Error>;
+
+pub(crate) async fn redrive(call: Call, text: Text) -> Outcome {
+    treat(call, text, Deed::Redrive).await
+}
+
+pub(crate) async fn acknowledge(call: Call, text: Text) -> Outcome {
+    treat(call, text, Deed::Acknowledge).await
+}
+
+async fn treat(call: Call, Text(text): Text, deed: Deed) -> Outcome {
+    call.query.check()?;
+    let selection: Selection = read::read(&text)?;
+    match (selection.runs, selection.filter) {
+        (Some(ids), None) if ids.is_empty() || ids.len() > RUNS_MAX => {
+            let detail = format!("name 1 to {RUNS_MAX} runs; for more use `filter`");
+            Err(Error::wrong("/runs", "out_of_range", detail))
+        }
+        (Some(ids), None) => once(&call, &text, by_ids(&call, ids, deed)).await,
+        (None, Some(filter)) => {
+            let filter = run_filter(&call, &filter)?;
+            once(&call, &text, async {
+                let operation = call.shared.operations().start(&call.shared, call.tenant, deed, filter)?;
+                let location = format!("/v1/operations/{}", operation.id);
+                Ok(Answer::new(StatusCode::ACCEPTED, &operation).at(location))
+            })
+            .await
+        }
+        _ => Err(Error::wrong(
+            "",
+            "conflict",
+            "write one of `runs` and `filter`; `{\"filter\":{}}` is all of them",
+        )),
+    }
+}
+
+async fn by_ids(call: &Call, ids: Vec<String>, deed: Deed) -> Outcome {
+    let mut items: Vec<SelectionItem> = Vec::with_capacity(ids.len());
+    let (mut known, mut places): (Vec<RunId>, Vec<usize>) = (Vec::new(), Vec::new());
+    for (place, id) in ids.into_iter().enumerate() {
+        let mut item = SelectionItem { id: shorten(&id), run: None, problem: None };
+        match id.parse() {
+            Ok(id) => {
+                known.push(id);
+                places.push(place);
+            }
+            Err(_) => item.problem = Some(Error::from(EngineError::RunNotFound(item.id.clone())).problem()),
+        }
+        items.push(item);
+    }
+    match deed {
+        Deed::Redrive => {
+            let answers = call.shared.engine.redrive(call.tenant, &known).await?;
+            for (place, answer) in places.into_iter().zip(answers) {
+                match answer {
+                    Ok(run) => items[place].run = runs::summaries(call, &[run]).await?.into_iter().next(),
+                    Err(error) => items[place].problem = Some(Error::from(error).problem()),
+                }
+            }
+        }
+        Deed::Acknowledge => {
+            let answers = call.shared.engine.acknowledge(call.tenant, &known).await?;
+            for (place, answer) in places.into_iter().zip(answers) {
+                items[place].problem = answer.err().map(|error| Error::from(error).problem());
+            }
+        }
+    }
+    let failed = items.iter().filter(|item| item.problem.is_some()).count() as u64;
+    Ok(Answer::ok(&SelectionResult { done: items.len() as u64 - failed, failed, items }))
+}
+
+/// A filter as the engine has it.
+fn run_filter(call: &Call, filter: &Filter) -> Result<RunFilter, Error> {
+    let mut errors = Errors::default();
+    let at = At::ROOT.member("filter");
+    let job = filter.job.as_ref().and_then(|id| {
+        let parsed = id.parse::<JobId>();
+        parsed.map_err(|error| errors.add(&at.member("job"), "wrong_type", error.to_string())).ok()
+    });
+    let born_from = filter.from.as_ref().and_then(|time| time.instant(&at.member("from"), &mut errors));
+    let born_before = filter.to.as_ref().and_then(|time| time.instant(&at.member("to"), &mut errors));
+    if !errors.is_empty() {
+        return Err(Error::Wrong(errors.into_vec()));
+    }
+    Ok(RunFilter {
+        tenant: Some(call.tenant),
+        job,
+        kind: filter.r#type.as_deref().map(Into::into),
+        queue: filter.queue.as_deref().map(Into::into),
+        is_dead: Some(true),
+        born_from,
+        born_before,
+        ..RunFilter::default()
+    })
+}

@@ -1,0 +1,186 @@
+//! Every refusal leaves through here: the one place that chooses status codes.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use punctual_api::read::Unread;
+use punctual_api::{Code, FieldError, Problem};
+use punctual_domain::lifecycle;
+use punctual_engine::Error as EngineError;
+
+/// Why a request was not done.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// The engine refused.
+    Engine(EngineError),
+    /// The body could not be read.
+    Unread(Unread),
+    /// Parameters, headers or fields are wrong.
+    Wrong(Vec<FieldError>),
+    /// The body is too large.
+    BodyTooLarge { max: usize },
+    /// The headers are too large.
+    HeadersTooLarge { max: usize },
+    /// The body broke off.
+    BodyBroken(String),
+    /// A media type that this route does not take.
+    WrongContentType(String),
+    /// The `Idempotency-Key` belongs to another request.
+    KeyReused,
+    /// `If-None-Match: *`, and there is one.
+    AlreadyThere,
+    /// No such operation.
+    OperationNotFound(String),
+    /// Too many at once.
+    TooManyOperations,
+    /// No such route.
+    RouteNotFound(String),
+    /// The route does not take this method.
+    MethodNotAllowed(String),
+    /// Nobody we know.
+    Unauthenticated(String),
+    /// Not allowed.
+    Forbidden(String),
+}
+
+/// The status of a code. Nothing else decides one.
+fn status(code: Code) -> StatusCode {
+    match code {
+        Code::MalformedJson => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::Forbidden => StatusCode::FORBIDDEN,
+        Code::JobNotFound
+        | Code::RunNotFound
+        | Code::TenantNotFound
+        | Code::OperationNotFound
+        | Code::RouteNotFound => StatusCode::NOT_FOUND,
+        Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        Code::KeyTaken | Code::WrongState => StatusCode::CONFLICT,
+        Code::VersionConflict => StatusCode::PRECONDITION_FAILED,
+        Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Code::InvalidRequest | Code::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+        Code::TooManyOperations => StatusCode::TOO_MANY_REQUESTS,
+        Code::HeadersTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+impl From<EngineError> for Error {
+    fn from(error: EngineError) -> Self {
+        Error::Engine(error)
+    }
+}
+
+impl From<Unread> for Error {
+    fn from(unread: Unread) -> Self {
+        Error::Unread(unread)
+    }
+}
+
+impl Error {
+    /// One wrong parameter, header or field.
+    pub(crate) fn wrong(pointer: &str, code: &'static str, detail: impl Into<String>) -> Self {
+        Error::Wrong(vec![FieldError::new(pointer, code, detail)])
+    }
+
+    /// As the user sees it.
+    pub(crate) fn problem(&self) -> Problem {
+        let new = |code, detail: String| Problem::new(code, status(code).as_u16(), detail);
+        match self {
+            Error::Engine(error) => engine_problem(error),
+            Error::Unread(Unread::Malformed(reason)) => new(Code::MalformedJson, reason.clone()),
+            Error::Unread(Unread::Wrong(errors)) | Error::Wrong(errors) => wrong_fields(errors.clone()),
+            Error::BodyTooLarge { max } => new(
+                Code::BodyTooLarge,
+                format!("the body is larger than {max} bytes; many jobs go to /v1/jobs/import"),
+            ),
+            Error::HeadersTooLarge { max } => {
+                new(Code::HeadersTooLarge, format!("the headers are larger than {max} bytes"))
+            }
+            Error::BodyBroken(reason) => new(Code::MalformedJson, format!("the body broke off: {reason}")),
+            Error::WrongContentType(reason) => new(Code::WrongContentType, reason.clone()),
+            Error::KeyReused => {
+                let reason = "this `Idempotency-Key` came with another request before; take a new key for a new request";
+                new(Code::IdempotencyKeyReused, reason.into())
+            }
+            Error::AlreadyThere => new(
+                Code::VersionConflict,
+                "there is a job with this key already; leave `If-None-Match` out to change it".into(),
+            ),
+            Error::OperationNotFound(id) => {
+                new(Code::OperationNotFound, format!("operation `{id}` not found"))
+            }
+            Error::TooManyOperations => {
+                new(Code::TooManyOperations, "too many operations are under way; wait for one to end".into())
+            }
+            Error::RouteNotFound(path) => new(
+                Code::RouteNotFound,
+                format!("there is nothing at `{path}`; the routes are in /v1/openapi.json"),
+            ),
+            Error::MethodNotAllowed(method) => {
+                new(Code::MethodNotAllowed, format!("{method} is not taken here; `Allow` says which are"))
+            }
+            Error::Unauthenticated(reason) => new(Code::Unauthenticated, reason.clone()),
+            Error::Forbidden(reason) => new(Code::Forbidden, reason.clone()),
+        }
+    }
+}
+
+fn engine_problem(error: &EngineError) -> Problem {
+    use punctual_schedule::Code as ScheduleCode;
+
+    let code = match error {
+        EngineError::JobNotFound(_) => Code::JobNotFound,
+        EngineError::RunNotFound(_) => Code::RunNotFound,
+        EngineError::TenantNotFound(_) => Code::TenantNotFound,
+        EngineError::KeyTaken { .. } => Code::KeyTaken,
+        EngineError::VersionConflict { .. } => Code::VersionConflict,
+        EngineError::Repeated(_) => Code::IdempotencyKeyReused,
+        EngineError::WrongState { .. } | EngineError::Run(lifecycle::Refused::WrongState { .. }) => {
+            Code::WrongState
+        }
+        EngineError::Run(lifecycle::Refused::StaleLease { .. }) => Code::WrongState,
+        EngineError::Schedule(error) => {
+            let pointer = match error.code() {
+                ScheduleCode::Timezone => "/schedule/timezone",
+                ScheduleCode::Calendar => "/schedule/calendars",
+                _ => "/schedule",
+            };
+            return wrong_fields(vec![FieldError::new(pointer, error.code().as_str(), error.to_string())]);
+        }
+        EngineError::Store(_) if error.is_damage() => Code::Internal,
+        EngineError::Store(_) => Code::Unavailable,
+    };
+    let way_out = match error {
+        EngineError::KeyTaken { .. } => "; change that job with PUT /v1/jobs/key/{key}, or take another key",
+        EngineError::VersionConflict { .. } => "; read it again and repeat the change",
+        _ => "",
+    };
+    Problem::new(code, status(code).as_u16(), format!("{error}{way_out}"))
+}
+
+fn wrong_fields(errors: Vec<FieldError>) -> Problem {
+    let detail = match errors.as_slice() {
+        [one] => one.to_string(),
+        several => format!("{} fields are wrong", several.len()),
+    };
+    let code = Code::InvalidRequest;
+    Problem { errors, ..Problem::new(code, status(code).as_u16(), detail) }
+}
+
+/// The body is written in `front.rs`, which knows the request's id.
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let problem = self.problem();
+        if problem.status >= 500 {
+            tracing::error!(code = %problem.code, detail = %problem.detail, "refused");
+        }
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() =
+            StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response.extensions_mut().insert(problem);
+        response
+    }
+}

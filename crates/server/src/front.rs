@@ -1,0 +1,60 @@
+//! What every request and every answer passes: the request's id, the limit of its headers, the body of a problem.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderName, HeaderValue, StatusCode};
+use punctual_api::Problem;
+
+use crate::error::Error;
+use crate::state::Shared;
+
+/// Names a request; the caller's own is kept.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Longer ids are somebody's mistake and do not go into logs.
+const REQUEST_ID_MAX: usize = 128;
+
+pub(crate) async fn front(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+    let id = request_id(&request).unwrap_or_else(|| new_id(&shared));
+    let bytes: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    let mut response = match bytes > shared.limits.headers_max {
+        true => Error::HeadersTooLarge { max: shared.limits.headers_max }.into_response(),
+        false => next.run(request).await,
+    };
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        write_problem(&mut response, problem, &id);
+    }
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+fn request_id(request: &Request) -> Option<HeaderValue> {
+    let given = request.headers().get(REQUEST_ID)?;
+    let text = given.to_str().ok()?;
+    (!text.is_empty() && text.len() <= REQUEST_ID_MAX).then(|| given.clone())
+}
+
+fn new_id(shared: &Shared) -> HeaderValue {
+    HeaderValue::from_str(&shared.engine.new_worker_id().to_string())
+        .unwrap_or(HeaderValue::from_static("none"))
+}
+
+fn write_problem(response: &mut Response, mut problem: Problem, id: &HeaderValue) {
+    problem.instance = id.to_str().ok().map(|id| format!("urn:request:{id}"));
+    let status = response.status();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(punctual_api::problem::MEDIA_TYPE));
+    if status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::TOO_MANY_REQUESTS {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    *response.body_mut() = Body::from(serde_json::to_vec(&problem).unwrap_or_default());
+}

@@ -1,0 +1,313 @@
+//! Jobs: register, read, change, pause, resume, trigger, and what comes of their slots.
+
+use axum::extract::Path;
+use http::StatusCode;
+use punctual_api::job::{Facts, JobSpec, Pause, Purpose, Trigger, Upcoming, read_job};
+use punctual_api::ledger::LedgerEntry;
+use punctual_api::merge::patch_job;
+use punctual_api::page::Page;
+use punctual_api::{Job, read};
+use punctual_domain::job::{self, Spec};
+use punctual_domain::{JobId, Version};
+use punctual_engine::Error as EngineError;
+use punctual_engine::history::{JobFilter, Seen};
+use punctual_engine::register::{Registered, Waiting};
+
+use crate::answer::Answer;
+use crate::call::{Call, Text};
+use crate::cursor::Cursor;
+use crate::error::Error;
+use crate::once::{answered, once, replay};
+use crate::runs;
+
+type Outcome = Result<Answer, Error>;
+
+/// A patch that meets another change is tried again this often.
+const TRIES: usize = 5;
+
+pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let request = call.request(&text)?;
+    if let Some(request) = &request
+        && let Some(answer) = replay(&call, request).await?
+    {
+        return Ok(answer);
+    }
+    let spec = read_job(&text, Purpose::Create, &call.shared.rules())?;
+    let answer = |registered: &Registered| created(&call, registered);
+    let registered = call
+        .shared
+        .engine
+        .register_answering(call.tenant, vec![(spec, request.clone())], |registered, request| {
+            request.result = answer(registered).to_text();
+        })
+        .await?;
+    match (registered.into_iter().next(), request) {
+        (Some(Ok(registered)), _) => Ok(answer(&registered)),
+        (Some(Err(EngineError::Repeated(known))), Some(request)) => answered(&known, &request),
+        // The same request, a moment sooner, may have taken the key.
+        (Some(Err(error)), Some(request)) => match replay(&call, &request).await? {
+            Some(answer) => Ok(answer),
+            None => Err(error.into()),
+        },
+        (Some(Err(error)), None) => Err(error.into()),
+        (None, _) => Err(Error::BodyBroken("no job was registered".into())),
+    }
+}
+
+fn created(call: &Call, registered: &Registered) -> Answer {
+    let location = format!("/v1/jobs/{}", registered.job.id);
+    shown(call, &call.shared.engine.seen(registered), None, StatusCode::CREATED).at(location)
+}
+
+/// A job alone: with its newest run and its warnings.
+fn shown(call: &Call, seen: &Seen, last_run: Option<&punctual_domain::Run>, status: StatusCode) -> Answer {
+    let facts = Facts {
+        tenant: &call.tenant_name,
+        next_fire_at: seen.next_fire_at,
+        is_over: seen.is_over,
+        last_run,
+        warnings: call.shared.engine.warnings(&seen.job),
+    };
+    Answer::new(status, &Job::new(&seen.job, facts)).version(seen.job.version.0)
+}
+
+async fn changed(call: &Call, registered: &Registered) -> Outcome {
+    let last_run = call.shared.engine.last_run(registered.job.id).await?;
+    Ok(shown(call, &call.shared.engine.seen(registered), last_run.as_ref(), StatusCode::OK))
+}
+
+async fn looked_at(call: &Call, seen: &Seen) -> Outcome {
+    if call.if_none_match(&format!("\"{}\"", seen.job.version)) {
+        return Ok(Answer::empty(StatusCode::NOT_MODIFIED).version(seen.job.version.0));
+    }
+    let last_run = call.shared.engine.last_run(seen.job.id).await?;
+    Ok(shown(call, seen, last_run.as_ref(), StatusCode::OK))
+}
+
+pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
+    call.query.check()?;
+    let seen = call.shared.engine.job(call.tenant, job_id(&id)?).await?;
+    looked_at(&call, &seen).await
+}
+
+pub(crate) async fn get_by_key(call: Call, Path(key): Path<String>) -> Outcome {
+    call.query.check()?;
+    let seen = call.shared.engine.job_by_key(call.tenant, &key).await?;
+    looked_at(&call, &seen).await
+}
+
+pub(crate) async fn list(mut call: Call) -> Outcome {
+    let states = [("active", "active"), ("paused", "paused"), ("ended", "ended")];
+    let label = call.query.text("label").map(|text| match text.split_once('=') {
+        Some((name, value)) => Ok((name.to_string(), value.to_string())),
+        None => Err(Error::wrong("label", "wrong_type", "write a label as `name=value`")),
+    });
+    let filter = JobFilter {
+        tenant: Some(call.tenant),
+        state: call.query.word("state", &states),
+        label: label.transpose()?,
+        queue: call.query.text("queue").map(Into::into),
+        kind: call.query.text("type").map(Into::into),
+    };
+    let page = call.query.page();
+    call.query.check()?;
+    let page = call.shared.engine.list_jobs(&filter, page).await?;
+    let show = |seen: &Seen| {
+        let facts = Facts {
+            tenant: &call.tenant_name,
+            next_fire_at: seen.next_fire_at,
+            is_over: seen.is_over,
+            ..Facts::default()
+        };
+        Job::new(&seen.job, facts)
+    };
+    let items: Vec<Job> = page.items.iter().map(show).collect();
+    Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
+}
+
+pub(crate) async fn put(mut call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+    let (id, expected, waiting) = (job_id(&id)?, call.expected()?, waiting(&mut call)?);
+    let spec = read_job(&text, Purpose::Change, &call.shared.rules())?;
+    let old = call.shared.engine.job(call.tenant, id).await?;
+    let spec = with_key(spec, &old.job)?;
+    let registered = call.shared.engine.update(call.tenant, id, expected, spec, waiting).await?;
+    changed(&call, &registered).await
+}
+
+pub(crate) async fn patch(mut call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+    let (id, expected, waiting) = (job_id(&id)?, call.expected()?, waiting(&mut call)?);
+    for _ in 0..TRIES {
+        let old = call.shared.engine.job(call.tenant, id).await?;
+        let version = old.job.version;
+        if let Some(expected) = expected.filter(|expected| *expected != version) {
+            return Err(EngineError::VersionConflict { expected, current: version }.into());
+        }
+        let base = serde_json::to_string(&JobSpec::from(&old.job.spec)).unwrap_or_default();
+        let spec = read_job(&patch_job(&base, &text)?, Purpose::Change, &call.shared.rules())?;
+        let spec = with_key(spec, &old.job)?;
+        match call.shared.engine.update(call.tenant, id, Some(version), spec, waiting).await {
+            Err(EngineError::VersionConflict { .. }) if expected.is_none() => {}
+            answer => return changed(&call, &answer?).await,
+        }
+    }
+    let current = call.shared.engine.job(call.tenant, id).await?.job.version;
+    Err(EngineError::VersionConflict { expected: Version(current.0.saturating_sub(1)), current }.into())
+}
+
+/// A key decides where a job lives, so it stays; leaving it out does not take it away.
+fn with_key(spec: Spec, old: &job::Job) -> Result<Spec, Error> {
+    match &spec.key {
+        Some(key) if Some(key) != old.spec.key.as_ref() => {
+            let detail = "a job keeps its key; register a new job with the other key and delete this one";
+            Err(Error::wrong("/key", "read_only_field", detail))
+        }
+        _ => Ok(Spec { key: old.spec.key.clone(), ..spec }),
+    }
+}
+
+/// What becomes of runs that wait: `pending=keep` or `pending=update`.
+fn waiting(call: &mut Call) -> Result<Waiting, Error> {
+    let waiting = call.query.word("pending", &[("keep", Waiting::Keep), ("update", Waiting::Update)]);
+    call.query.check()?;
+    Ok(waiting.unwrap_or_default())
+}
+
+pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let expected = call.expected()?;
+    let spec = read_job(&text, Purpose::Change, &call.shared.rules())?;
+    if spec.key.as_ref().is_some_and(|own| *own != key) {
+        let detail = format!("the path says `{}`; leave `key` out, or write the same", shorten(&key));
+        return Err(Error::wrong("/key", "conflict", detail));
+    }
+    if key.len() > punctual_api::limits::WORD_MAX || key.chars().any(|c| !('!'..='~').contains(&c)) {
+        let detail = "a key has 1 to 200 printable ASCII characters without spaces";
+        return Err(Error::wrong("/key", "bad_character", detail));
+    }
+    if call.if_none_match("*") && call.shared.engine.job_by_key(call.tenant, &key).await.is_ok() {
+        return Err(Error::AlreadyThere);
+    }
+    let spec = Spec { name: if spec.name.is_empty() { key.clone() } else { spec.name.clone() }, ..spec };
+    let (registered, is_new) = call.shared.engine.upsert(call.tenant, &key, expected, spec).await?;
+    match is_new {
+        true => Ok(created(&call, &registered)),
+        false => changed(&call, &registered).await,
+    }
+}
+
+pub(crate) async fn delete(call: Call, Path(id): Path<String>) -> Outcome {
+    call.query.check()?;
+    call.shared.engine.delete(call.tenant, job_id(&id)?, call.expected()?).await?;
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
+}
+
+pub(crate) async fn pause(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let (id, expected) = (job_id(&id)?, call.expected()?);
+    let pause: Pause = read_or_default(&text)?;
+    once(&call, &text, async {
+        let since = call.shared.engine.now();
+        let pause = job::Pause { reason: pause.reason, by: pause.by, since, until: None };
+        let registered = call.shared.engine.pause(call.tenant, id, expected, pause).await?;
+        changed(&call, &registered).await
+    })
+    .await
+}
+
+pub(crate) async fn resume(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let (id, expected) = (job_id(&id)?, call.expected()?);
+    once(&call, &text, async {
+        let registered = call.shared.engine.resume(call.tenant, id, expected).await?;
+        changed(&call, &registered).await
+    })
+    .await
+}
+
+pub(crate) async fn trigger(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let id = job_id(&id)?;
+    let trigger: Trigger = read_or_default(&text)?;
+    let correlation_id = trigger.correlation_id.map(|text| {
+        let is_right = (1..=punctual_api::limits::WORD_MAX).contains(&text.len())
+            && text.chars().all(|c| ('!'..='~').contains(&c));
+        let detail = "write 1 to 200 printable ASCII characters without spaces";
+        is_right.then(|| text.into()).ok_or_else(|| Error::wrong("/correlation_id", "bad_character", detail))
+    });
+    let (correlation_id, request) = (correlation_id.transpose()?, call.request(&text)?);
+    if let Some(request) = &request
+        && let Some(known) = call.shared.engine.remembered(call.tenant, &request.key).await?
+    {
+        return triggered_before(&call, &known, request).await;
+    }
+    match call.shared.engine.trigger(call.tenant, id, correlation_id, request.clone()).await {
+        Ok(run) => triggered(&call, &run).await,
+        Err(EngineError::Repeated(known)) => match request {
+            Some(request) => triggered_before(&call, &known, &request).await,
+            None => Err(EngineError::Repeated(known).into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn triggered(call: &Call, run: &punctual_domain::Run) -> Outcome {
+    let summary = runs::summaries(call, std::slice::from_ref(run)).await?;
+    let location = format!("/v1/runs/{}", run.id());
+    Ok(Answer::new(StatusCode::CREATED, &summary.first()).at(location))
+}
+
+/// The store remembers the run; it is shown as it is now.
+async fn triggered_before(
+    call: &Call,
+    known: &punctual_engine::history::Subject,
+    request: &punctual_engine::history::Subject,
+) -> Outcome {
+    if known.fingerprint != request.fingerprint {
+        return Err(Error::KeyReused);
+    }
+    let run = call.shared.engine.run(call.tenant, runs::run_id(&known.result)?).await?.run;
+    triggered(call, &run).await.map(Answer::replayed)
+}
+
+pub(crate) async fn upcoming(mut call: Call, Path(id): Path<String>) -> Outcome {
+    let (from, limit) = (call.query.time("from"), call.query.limit());
+    call.query.check()?;
+    let slots = call.shared.engine.upcoming(call.tenant, job_id(&id)?, from, limit).await?;
+    let items: Vec<Upcoming> = slots
+        .into_iter()
+        .map(|slot| Upcoming {
+            scheduled_for: slot.slot,
+            fires_at: slot.fires_at,
+            local: slot.local,
+            note: slot.note.map(|note| note.to_string()),
+        })
+        .collect();
+    // The slots go on after the last: `from` is the cursor here.
+    Ok(Answer::ok(&Page { items, next_cursor: None }))
+}
+
+pub(crate) async fn ledger(mut call: Call, Path(id): Path<String>) -> Outcome {
+    let page = call.query.page();
+    call.query.check()?;
+    let page = call.shared.engine.ledger(call.tenant, job_id(&id)?, page).await?;
+    let items: Vec<LedgerEntry> = page.items.iter().map(LedgerEntry::from).collect();
+    Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
+}
+
+/// A body that may be left out.
+pub(crate) fn read_or_default<T: read::Read + Default>(text: &str) -> Result<T, Error> {
+    match text.trim().is_empty() {
+        true => Ok(T::default()),
+        false => Ok(read::read(text)?),
+    }
+}
+
+/// A job's id in a path. What is no id names no job.
+pub(crate) fn job_id(text: &str) -> Result<JobId, Error> {
+    text.parse().map_err(|_| EngineError::JobNotFound(shorten(text)).into())
+}
+
+pub(crate) fn shorten(text: &str) -> String {
+    text.chars().take(64).collect()
+}

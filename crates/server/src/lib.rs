@@ -1,0 +1,31 @@
+//! The REST API over the engine.
+//!
+//! [`router`] is everything: one table in `routes.rs` says for every route which role may call it, what it takes and
+//! what it gives, and is also the source of the OpenAPI document. A request passes `front.rs` (its id, its headers),
+//! the gate (`access.rs`), and a handler in the file of its noun; every refusal leaves through `error.rs`, where status
+//! codes are chosen. The server knows no store: it asks the engine.
+
+mod access;
+mod answer;
+mod bulk;
+mod call;
+mod cursor;
+mod dead_letters;
+mod error;
+mod front;
+mod import;
+mod jobs;
+mod meta;
+mod once;
+mod openapi;
+mod operations;
+mod query;
+mod routes;
+mod runs;
+mod state;
+mod tenants;
+
+pub use access::{Access, Caller, Denied, Loopback, Needs, Role};
+pub use openapi::document;
+pub use routes::{Endpoint, TABLE, router};
+pub use state::{Health, Limits, State};

@@ -1,0 +1,247 @@
+//! The table of routes: for each its method, path, role, what it takes and what it gives.
+//!
+//! The router, the gate and the OpenAPI document are made from it, so a route that is not here does not exist, and one
+//! that is here says who may call it. A test walks it.
+
+use axum::Router;
+use axum::middleware;
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
+use punctual_api::dead_letter::{Selection, SelectionResult};
+use punctual_api::health::{Readiness, Version};
+use punctual_api::import::{BulkResult, ImportLine};
+use punctual_api::job::{Pause, Trigger, Upcoming};
+use punctual_api::ledger::LedgerEntry;
+use punctual_api::operation::Operation;
+use punctual_api::tenant::{Tenant, TenantSpec};
+use punctual_api::{Job, JobSpec, Page, Run, RunSummary};
+
+use crate::access::{Needs, gate};
+use crate::openapi::{Shape, json, list_of, ndjson, nothing, text};
+use crate::query::Param;
+use crate::state::{Shared, State};
+use crate::{bulk, dead_letters, front, import, jobs, meta, operations, runs, tenants};
+
+/// A route.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// The method.
+    pub method: &'static str,
+    /// The path, with `{name}` where a value goes.
+    pub path: &'static str,
+    /// Who may call it.
+    pub needs: Needs,
+    /// What it does.
+    pub about: &'static str,
+    pub(crate) query: &'static [Param],
+    pub(crate) takes: Shape,
+    pub(crate) gives: (u16, Shape),
+    handler: fn() -> MethodRouter<Shared>,
+}
+
+const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Endpoint {
+    let handler: fn() -> MethodRouter<Shared> = || get(meta::no_such_route);
+    Endpoint { method, path, needs, about, query: &[], takes: nothing(), gives: (204, nothing()), handler }
+}
+
+impl Endpoint {
+    const fn query(self, query: &'static [Param]) -> Self {
+        Endpoint { query, ..self }
+    }
+
+    const fn takes(self, takes: Shape) -> Self {
+        Endpoint { takes, ..self }
+    }
+
+    const fn gives(self, status: u16, shape: Shape) -> Self {
+        Endpoint { gives: (status, shape), ..self }
+    }
+
+    const fn by(self, handler: fn() -> MethodRouter<Shared>) -> Self {
+        Endpoint { handler, ..self }
+    }
+}
+
+const fn param(name: &'static str, about: &'static str) -> Param {
+    Param { name, about }
+}
+
+const LIMIT: Param = param("limit", "How many items, 1 to 1000; 50.");
+const CURSOR: Param = param("cursor", "The `next_cursor` of the page before.");
+const STATE: Param =
+    param("state", "`pending`, `running`, `succeeded`, `failed`, `timed_out` or `cancelled`.");
+const DEAD: Param = param("dead", "`true`: dead letters only; `false`: all others.");
+const WAITING_FOR: Param =
+    param("waiting_for", "`time`, `capacity` or `retry`: pending runs that wait for it.");
+const JOB: Param = param("job", "Of this job, by id.");
+const TYPE: Param = param("type", "Of this type.");
+const QUEUE: Param = param("queue", "In this queue.");
+const FROM: Param = param("from", "Born at or after: RFC 3339 or epoch seconds.");
+const TO: Param = param("to", "Born before: RFC 3339 or epoch seconds.");
+const TENANT: Param = param("tenant", "Of this tenant; `*` is all of them, for an admin.");
+const PENDING: Param = param(
+    "pending",
+    "`keep` (the default): waiting runs keep their version; `update`: they take the new one.",
+);
+
+const JOB_LIST: &[Param] = &[
+    param("state", "`active`, `paused` or `ended`."),
+    param("label", "`name=value`: jobs with this label."),
+    QUEUE,
+    TYPE,
+    LIMIT,
+    CURSOR,
+];
+const RUN_LIST: &[Param] = &[STATE, DEAD, WAITING_FOR, JOB, TYPE, TENANT, QUEUE, FROM, TO, LIMIT, CURSOR];
+const JOB_RUNS: &[Param] = &[STATE, DEAD, WAITING_FOR, FROM, TO, LIMIT, CURSOR];
+const DEAD_LIST: &[Param] = &[JOB, TYPE, QUEUE, FROM, TO, LIMIT, CURSOR];
+const UPCOMING: &[Param] = &[param("from", "Slots after this time; now."), LIMIT];
+
+/// Every route.
+pub static TABLE: &[Endpoint] = &[
+    on("GET", "/livez", Needs::Nothing, "Says that the process answers")
+        .gives(200, text())
+        .by(|| get(meta::livez)),
+    on("GET", "/readyz", Needs::Nothing, "Says whether the process can work, check by check")
+        .gives(200, json::<Readiness>())
+        .by(|| get(meta::readyz)),
+    on("GET", "/metrics", Needs::Viewer, "Gives the metrics, as Prometheus reads them")
+        .gives(200, text())
+        .by(|| get(meta::metrics)),
+    on("GET", "/v1/version", Needs::Nothing, "Says what is running")
+        .gives(200, json::<Version>())
+        .by(|| get(meta::version)),
+    on("GET", "/v1/openapi.json", Needs::Nothing, "Gives this document")
+        .gives(200, text())
+        .by(|| get(meta::openapi)),
+    on("POST", "/v1/jobs", Needs::Operator, "Registers a job")
+        .takes(json::<JobSpec>())
+        .gives(201, json::<Job>())
+        .by(|| post(jobs::create)),
+    on("GET", "/v1/jobs", Needs::Viewer, "Lists jobs in the order of their ids")
+        .query(JOB_LIST)
+        .gives(200, json::<Page<Job>>())
+        .by(|| get(jobs::list)),
+    on("POST", "/v1/jobs/bulk", Needs::Operator, "Registers up to 1000 jobs, each for itself")
+        .takes(list_of::<JobSpec>())
+        .gives(200, json::<BulkResult>())
+        .by(|| post(bulk::create)),
+    on(
+        "POST",
+        "/v1/jobs/import",
+        Needs::Operator,
+        "Registers a stream of jobs, one a line, and answers while it reads",
+    )
+    .takes(ndjson::<JobSpec>())
+    .gives(200, ndjson::<ImportLine>())
+    .by(|| post(import::create)),
+    on("GET", "/v1/jobs/key/{key}", Needs::Viewer, "Reads the job with a key")
+        .gives(200, json::<Job>())
+        .by(|| get(jobs::get_by_key)),
+    on("PUT", "/v1/jobs/key/{key}", Needs::Operator, "Registers the job with a key, or changes it")
+        .takes(json::<JobSpec>())
+        .gives(200, json::<Job>())
+        .by(|| put(jobs::upsert)),
+    on("GET", "/v1/jobs/{id}", Needs::Viewer, "Reads a job").gives(200, json::<Job>()).by(|| get(jobs::get)),
+    on("PUT", "/v1/jobs/{id}", Needs::Operator, "Replaces what a job's owner asked for")
+        .query(&[PENDING])
+        .takes(json::<JobSpec>())
+        .gives(200, json::<Job>())
+        .by(|| put(jobs::put)),
+    on("PATCH", "/v1/jobs/{id}", Needs::Operator, "Changes a job by a JSON merge patch (RFC 7396)")
+        .query(&[PENDING])
+        .takes(json::<JobSpec>())
+        .gives(200, json::<Job>())
+        .by(|| patch(jobs::patch)),
+    on("DELETE", "/v1/jobs/{id}", Needs::Operator, "Deletes a job; its history stays until it expires")
+        .by(|| delete(jobs::delete)),
+    on("POST", "/v1/jobs/{id}/pause", Needs::Operator, "Pauses a job")
+        .takes(json::<Pause>())
+        .gives(200, json::<Job>())
+        .by(|| post(jobs::pause)),
+    on("POST", "/v1/jobs/{id}/resume", Needs::Operator, "Resumes a job; the slots in between are skipped")
+        .gives(200, json::<Job>())
+        .by(|| post(jobs::resume)),
+    on("POST", "/v1/jobs/{id}/trigger", Needs::Operator, "Runs a job now")
+        .takes(json::<Trigger>())
+        .gives(201, json::<RunSummary>())
+        .by(|| post(jobs::trigger)),
+    on("GET", "/v1/jobs/{id}/runs", Needs::Viewer, "Lists the runs of a job, newest first")
+        .query(JOB_RUNS)
+        .gives(200, json::<Page<RunSummary>>())
+        .by(|| get(runs::list_of_job)),
+    on("GET", "/v1/jobs/{id}/upcoming", Needs::Viewer, "Lists the slots to come")
+        .query(UPCOMING)
+        .gives(200, json::<Page<Upcoming>>())
+        .by(|| get(jobs::upcoming)),
+    on(
+        "GET",
+        "/v1/jobs/{id}/ledger",
+        Needs::Viewer,
+        "Accounts for slots that did not simply run, newest first",
+    )
+    .query(&[LIMIT, CURSOR])
+    .gives(200, json::<Page<LedgerEntry>>())
+    .by(|| get(jobs::ledger)),
+    on("GET", "/v1/runs", Needs::Viewer, "Lists runs, newest first")
+        .query(RUN_LIST)
+        .gives(200, json::<Page<RunSummary>>())
+        .by(|| get(runs::list)),
+    on("GET", "/v1/runs/{id}", Needs::Viewer, "Reads a run with its attempts")
+        .gives(200, json::<Run>())
+        .by(|| get(runs::get)),
+    on("POST", "/v1/runs/{id}/cancel", Needs::Operator, "Ends a waiting run, or asks a running one to stop")
+        .gives(200, json::<RunSummary>())
+        .by(|| post(runs::cancel)),
+    on("POST", "/v1/runs/{id}/retry", Needs::Operator, "Lets a dead run go on with its next attempt")
+        .gives(200, json::<RunSummary>())
+        .by(|| post(runs::retry)),
+    on("GET", "/v1/dead-letters", Needs::Viewer, "Lists runs that ended badly and wait for somebody")
+        .query(DEAD_LIST)
+        .gives(200, json::<Page<RunSummary>>())
+        .by(|| get(runs::dead_letters)),
+    on(
+        "POST",
+        "/v1/dead-letters/redrive",
+        Needs::Operator,
+        "Lets dead runs go on; by filter it is an operation",
+    )
+    .takes(json::<Selection>())
+    .gives(200, json::<SelectionResult>())
+    .by(|| post(dead_letters::redrive)),
+    on(
+        "POST",
+        "/v1/dead-letters/acknowledge",
+        Needs::Operator,
+        "Takes runs out of the dead letters; by filter it is an operation",
+    )
+    .takes(json::<Selection>())
+    .gives(200, json::<SelectionResult>())
+    .by(|| post(dead_letters::acknowledge)),
+    on("GET", "/v1/operations/{id}", Needs::Viewer, "Reads an operation")
+        .gives(200, json::<Operation>())
+        .by(|| get(operations::get)),
+    on("GET", "/v1/tenants", Needs::Admin, "Lists the tenants")
+        .gives(200, json::<Page<Tenant>>())
+        .by(|| get(tenants::list)),
+    on("POST", "/v1/tenants", Needs::Admin, "Creates a tenant, or finds it")
+        .takes(json::<TenantSpec>())
+        .gives(201, json::<Tenant>())
+        .by(|| post(tenants::create)),
+];
+
+/// The API.
+///
+/// Serve it with `into_make_service_with_connect_info::<SocketAddr>()`, so that [`crate::Loopback`] knows who calls.
+pub fn router(state: State) -> Router {
+    let shared = Shared::new(state);
+    let mut router = Router::new();
+    for endpoint in TABLE {
+        let gate = middleware::from_fn_with_state((shared.clone(), endpoint), gate);
+        router = router.route(endpoint.path, (endpoint.handler)().route_layer(gate));
+    }
+    router
+        .fallback(meta::no_such_route)
+        .method_not_allowed_fallback(meta::no_such_method)
+        .layer(middleware::from_fn_with_state(shared.clone(), front::front))
+        .with_state(shared)
+}

@@ -1,0 +1,137 @@
+//! Runs: listed newest first, read with their attempts, cancelled, retried.
+
+use axum::extract::Path;
+use punctual_api::page::Page;
+use punctual_api::run::{Attempt, Run, RunSummary};
+use punctual_domain::run::WaitingFor;
+use punctual_domain::{self as domain, JobId, RunId};
+use punctual_engine::Error as EngineError;
+use punctual_engine::history::RunFilter;
+
+use crate::access::Role;
+use crate::answer::Answer;
+use crate::call::{Call, Text};
+use crate::cursor::Cursor;
+use crate::error::Error;
+use crate::jobs::{job_id, shorten};
+use crate::once::once;
+
+type Outcome = Result<Answer, Error>;
+
+/// The states a run can be in.
+const STATES: [(&str, &str); 6] = [
+    ("pending", "pending"),
+    ("running", "running"),
+    ("succeeded", "succeeded"),
+    ("failed", "failed"),
+    ("timed_out", "timed_out"),
+    ("cancelled", "cancelled"),
+];
+
+const WAITING_FOR: [(&str, WaitingFor); 3] =
+    [("time", WaitingFor::Time), ("capacity", WaitingFor::Capacity), ("retry", WaitingFor::Retry)];
+
+pub(crate) async fn list(mut call: Call) -> Outcome {
+    let mut filter = filter(&mut call);
+    filter.state = call.query.word("state", &STATES);
+    filter.waiting_for = call.query.word("waiting_for", &WAITING_FOR);
+    filter.is_dead = call.query.parsed("dead", "`true` or `false`");
+    if let Some(name) = call.query.text("tenant").map(str::to_string) {
+        filter.tenant = named_tenant(&call, &name).await?;
+    }
+    page(call, filter).await
+}
+
+/// The tenant of a filter; `*` is all of them, for those who may see them.
+async fn named_tenant(call: &Call, name: &str) -> Result<Option<domain::TenantId>, Error> {
+    let is_bound = call.caller.tenant.is_some();
+    match name {
+        "*" if call.caller.role == Role::Admin && !is_bound => Ok(None),
+        "*" => Err(Error::Forbidden("only an admin of all tenants may list them all".into())),
+        name if is_bound && *name != *call.tenant_name => {
+            Err(EngineError::TenantNotFound(shorten(name)).into())
+        }
+        name => call.shared.tenant(name).await.map(Some),
+    }
+}
+
+pub(crate) async fn list_of_job(mut call: Call, Path(id): Path<String>) -> Outcome {
+    let job = job_id(&id)?;
+    let mut filter = filter(&mut call);
+    filter.job = Some(job);
+    filter.state = call.query.word("state", &STATES);
+    filter.waiting_for = call.query.word("waiting_for", &WAITING_FOR);
+    filter.is_dead = call.query.parsed("dead", "`true` or `false`");
+    call.shared.engine.job(call.tenant, job).await?;
+    page(call, filter).await
+}
+
+pub(crate) async fn dead_letters(mut call: Call) -> Outcome {
+    let filter = RunFilter { is_dead: Some(true), ..filter(&mut call) };
+    page(call, filter).await
+}
+
+/// What every list of runs can be narrowed by.
+fn filter(call: &mut Call) -> RunFilter {
+    RunFilter {
+        tenant: Some(call.tenant),
+        job: call.query.parsed::<JobId>("job", "a job's id"),
+        kind: call.query.text("type").map(Into::into),
+        queue: call.query.text("queue").map(Into::into),
+        born_from: call.query.time("from"),
+        born_before: call.query.time("to"),
+        ..RunFilter::default()
+    }
+}
+
+async fn page(mut call: Call, filter: RunFilter) -> Outcome {
+    let page = call.query.page();
+    call.query.check()?;
+    let page = call.shared.engine.runs(&filter, page).await?;
+    let items = summaries(&call, &page.items).await?;
+    Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
+}
+
+pub(crate) async fn summaries(call: &Call, runs: &[domain::Run]) -> Result<Vec<RunSummary>, Error> {
+    let due_times = call.shared.engine.due_times(runs).await?;
+    let mut summaries = Vec::with_capacity(runs.len());
+    for (run, due_at) in runs.iter().zip(due_times) {
+        let tenant = call.shared.tenant_name(run.tenant).await?;
+        summaries.push(RunSummary::new(run, &tenant, run.kind.as_deref(), due_at));
+    }
+    Ok(summaries)
+}
+
+pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
+    call.query.check()?;
+    let detail = call.shared.engine.run(call.tenant, run_id(&id)?).await?;
+    let attempts: Vec<Attempt> = detail.attempts.iter().map(Attempt::from).collect();
+    let summary = summaries(&call, std::slice::from_ref(&detail.run)).await?.into_iter().next();
+    Ok(Answer::ok(&summary.map(|summary| Run { summary, attempts })))
+}
+
+pub(crate) async fn cancel(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let id = run_id(&id)?;
+    once(&call, &text, async {
+        let run = call.shared.engine.cancel(call.tenant, id).await?;
+        Ok(Answer::ok(&summaries(&call, &[run]).await?.first()))
+    })
+    .await
+}
+
+pub(crate) async fn retry(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let id = run_id(&id)?;
+    once(&call, &text, async {
+        let redriven = call.shared.engine.redrive(call.tenant, &[id]).await?.into_iter().next();
+        let run = redriven.unwrap_or_else(|| Err(EngineError::RunNotFound(id.to_string())))?;
+        Ok(Answer::ok(&summaries(&call, &[run]).await?.first()))
+    })
+    .await
+}
+
+/// A run's id in a path. What is no id names no run.
+pub(crate) fn run_id(text: &str) -> Result<RunId, Error> {
+    text.parse().map_err(|_| EngineError::RunNotFound(shorten(text)).into())
+}

@@ -1,0 +1,60 @@
+//! Programs that tests need besides a Rust toolchain: found, or installed, or said loudly to be missing.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// A program, the package that has it, and what it is for.
+struct Tool {
+    program: &'static str,
+    version: &'static str,
+    package: &'static str,
+    purpose: &'static str,
+}
+
+const TOOLS: [Tool; 2] = [
+    Tool {
+        program: "strace",
+        version: "-V",
+        package: "strace",
+        purpose: "lets fsync fail and shows that nothing is acknowledged before it",
+    },
+    Tool {
+        program: "unshare",
+        version: "--version",
+        package: "util-linux",
+        purpose: "gives a test a small disk of its own",
+    },
+];
+
+/// Makes sure that every tool is there.
+pub(crate) fn run() -> Result<()> {
+    for tool in &TOOLS {
+        if !is_there(tool) {
+            install(tool)
+                .with_context(|| format!("`{}` is missing: it {}; install it", tool.program, tool.purpose))?;
+        }
+    }
+    println!("{} are there", TOOLS.map(|tool| tool.program).join(", "));
+    Ok(())
+}
+
+fn is_there(tool: &Tool) -> bool {
+    let mut command = Command::new(tool.program);
+    command.arg(tool.version).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn install(tool: &Tool) -> Result<()> {
+    println!("installing {}", tool.package);
+    let apt = |words: &[&str]| crate::run(Command::new("apt-get").args(words));
+    // The lists may be there already; without them the first try fails.
+    if apt(&["install", "--yes", "--no-install-recommends", tool.package]).is_err() {
+        apt(&["update"])?;
+        apt(&["install", "--yes", "--no-install-recommends", tool.package])?;
+    }
+    match is_there(tool) {
+        true => Ok(()),
+        false => bail!("`{}` does not start after installing {}", tool.program, tool.package),
+    }
+}
