@@ -23,6 +23,6 @@ mod schema;
 mod write;
 mod writer;
 
-pub use backup::{BackupError, Counts, Manifest, Phase, Progress, restore};
+pub use backup::{BackupError, Counts, Manifest, Phase, Progress, backup, restore};
 pub use embedded::{Embedded, Options};
 pub use error::OpenError;
