@@ -77,6 +77,7 @@ const RULES: [Rule; 11] = [
             "punctual-domain",
             "punctual-engine",
             "punctual-schedule",
+            "punctual-server",
             "punctual-store",
             "punctual-store-embedded",
             "punctual-worker",
