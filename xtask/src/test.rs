@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{cargo, tidy, tools};
 
 /// Tests that say how much they did start their line with one of these.
-const COUNTS: [&str; 18] = [
+const COUNTS: [&str; 20] = [
     "documents:",
     "table:",
     "variants:",
@@ -28,6 +28,8 @@ const COUNTS: [&str; 18] = [
     "failed fsync:",
     "full disk:",
     "damaged log:",
+    "damaged database:",
+    "checks:",
     "backup under load:",
     "damaged backups:",
 ];

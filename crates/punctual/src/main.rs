@@ -1,6 +1,7 @@
 //! The `punctual` command.
 
 mod commands;
+mod config;
 mod failure;
 
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ enum Command {
     Job(commands::job::Arguments),
     Restore(commands::restore::Arguments),
     Run(commands::run::Arguments),
+    Serve(commands::serve::Arguments),
     Tenant(commands::tenant::Arguments),
 }
 
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Job(arguments) => commands::job::run(&arguments),
         Command::Restore(arguments) => commands::restore::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Tenant(arguments) => commands::tenant::run(&arguments),
     };
     match result {

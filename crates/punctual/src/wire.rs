@@ -137,6 +137,21 @@ impl Running {
         &self.parts.engine
     }
 
+    /// The identity of this node.
+    pub fn id(&self) -> WorkerId {
+        self.node.id()
+    }
+
+    /// All figures of this process, as Prometheus reads them.
+    pub fn metrics(&self) -> Arc<dyn Fn() -> String + Send + Sync> {
+        let (engine, load) = (Arc::clone(&self.parts.engine), self.worker.load());
+        Arc::new(move || {
+            let (held, concurrency) = load();
+            engine.metrics().set_worker(held, concurrency);
+            engine.metrics().text()
+        })
+    }
+
     /// How many attempts are being executed.
     pub fn held(&self) -> usize {
         self.worker.held()

@@ -186,6 +186,18 @@ fn bad_input_is_told_on_stderr_with_a_caret_and_exit_code_2() {
 }
 
 #[test]
+fn a_date_alone_is_its_midnight_in_utc() {
+    let slots = |from: &str| json(&["0 * * * *", "--from", from, "--count", "1"])["slots"][0].clone();
+    assert_eq!(slots("2026-11-01"), "2026-11-01T01:00:00+00:00");
+    assert_eq!(slots("2026-11-01T00:00:00-05:00"), "2026-11-01T06:00:00+00:00");
+    for wrong in ["2026-11-31", "2026-11-01T00:00", "1 November", "2026-11-01 00:00"] {
+        let output = explain(&["0 * * * *", "--from", wrong]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(text(&output.stderr).contains("`2026-11-01` for midnight UTC"), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn a_schedule_that_never_fires_is_no_error_but_a_warning() {
     let answer = json(&["0 0 30 2 *"]);
     assert_eq!(answer["slots"], serde_json::json!([]));

@@ -2,14 +2,17 @@
 //!
 //! A schedule may name several; a slot must be allowed by all of them. An excluded slot is
 //! skipped, or moved to the next or previous allowed day at the same time of day. Business days
-//! (`3B` in the day field) are counted over the days a schedule's calendars allow.
+//! (`3B` in the day field) are counted over the days a schedule's calendars allow, Monday to Friday
+//! unless one of them says something of weekdays.
+//!
+//! Promise: bounded, so that no calendar makes a question slow; [`Parts`] holds all of it as text.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
-use crate::civil::{
-    Wall, YEAR_MAX, YEAR_MIN, date_from_days, days_from_date, days_in_month, every_week, split, wall, weekday,
-};
+use crate::civil::{YEAR_MAX, YEAR_MIN, date_from_days, days_from_date, days_in_month, every_week, weekday};
+use crate::describe::clock;
 use crate::error::{Code, Error};
 
 /// Days and hours on which slots are allowed.
@@ -25,8 +28,29 @@ pub struct Calendar {
     excluded_dates: BTreeSet<Date>,
     included_weekdays: u8,
     excluded_weekdays: u8,
-    included_windows: Vec<Window>,
-    excluded_windows: Vec<Window>,
+    included_windows: BTreeSet<Window>,
+    excluded_windows: BTreeSet<Window>,
+}
+
+/// All that a calendar says, as text: what a store keeps and an API shows.
+///
+/// Made by [`Calendar::parts`] in canonical form: ordered, without doubles.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// The zone of its clock, if it has one of its own.
+    pub timezone: Option<String>,
+    /// `2026-12-24`, or `12-24` for every year.
+    pub include_dates: Vec<String>,
+    /// `2026-12-25`, or `12-25` for every year.
+    pub exclude_dates: Vec<String>,
+    /// `MON`, or any set that a weekday field takes.
+    pub include_weekdays: Vec<String>,
+    /// `SAT`, or any set that a weekday field takes.
+    pub exclude_weekdays: Vec<String>,
+    /// `09:00-17:30`.
+    pub include_windows: Vec<String>,
+    /// `12:00-13:00`.
+    pub exclude_windows: Vec<String>,
 }
 
 /// One day, or the same day of every year.
@@ -37,7 +61,7 @@ enum Date {
 }
 
 /// From one second of the day up to, not including, another; may run over midnight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Window {
     from: u32,
     to: u32,
@@ -57,6 +81,12 @@ pub enum OnExcluded {
 
 /// The calendars of a tenant, by name.
 pub type Calendars = BTreeMap<String, Arc<Calendar>>;
+
+/// Ten years of days named one by one; more is a rule, and rules are weekdays and yearly dates.
+pub const DATES_MAX: usize = 4_000;
+
+/// One for every hour of the day.
+pub const WINDOWS_MAX: usize = 24;
 
 impl Calendar {
     /// A calendar that allows everything.
@@ -79,13 +109,13 @@ impl Calendar {
     /// Allows a day: `2026-12-24`, or `12-24` for every year.
     pub fn include_date(mut self, date: &str) -> Result<Self, Error> {
         self.included_dates.insert(Date::parse(date)?);
-        Ok(self)
+        self.within_bounds()
     }
 
     /// Excludes a day: `2026-12-25`, or `12-25` for every year.
     pub fn exclude_date(mut self, date: &str) -> Result<Self, Error> {
         self.excluded_dates.insert(Date::parse(date)?);
-        Ok(self)
+        self.within_bounds()
     }
 
     /// Allows only these weekdays (and others included too): `MON-FRI`, `SAT,SUN`.
@@ -102,14 +132,65 @@ impl Calendar {
 
     /// Allows only these hours (and others included too): `09:00-17:30`, `22:00-06:00`.
     pub fn include_window(mut self, window: &str) -> Result<Self, Error> {
-        self.included_windows.push(Window::parse(window)?);
-        Ok(self)
+        self.included_windows.insert(Window::parse(window)?);
+        self.within_bounds()
     }
 
     /// Excludes these hours: `12:00-13:00`.
     pub fn exclude_window(mut self, window: &str) -> Result<Self, Error> {
-        self.excluded_windows.push(Window::parse(window)?);
+        self.excluded_windows.insert(Window::parse(window)?);
+        self.within_bounds()
+    }
+
+    fn within_bounds(self) -> Result<Self, Error> {
+        if self.included_dates.len() + self.excluded_dates.len() > DATES_MAX {
+            return Err(Error::new(Code::Calendar, format!("a calendar names at most {DATES_MAX} dates"))
+                .hint("use weekdays and yearly dates such as `12-25`, and leave out years that are over"));
+        }
+        if self.included_windows.len() + self.excluded_windows.len() > WINDOWS_MAX {
+            return Err(Error::new(
+                Code::Calendar,
+                format!("a calendar has at most {WINDOWS_MAX} daily time windows"),
+            )
+            .hint("join neighbouring windows, or say the times in the schedule"));
+        }
         Ok(self)
+    }
+
+    /// Reads a calendar from its parts.
+    pub fn from_parts(parts: &Parts) -> Result<Self, Error> {
+        let mut calendar = Calendar { zone: parts.timezone.clone(), ..Calendar::default() };
+        type Add = fn(Calendar, &str) -> Result<Calendar, Error>;
+        let steps: [(&[String], Add); 6] = [
+            (&parts.include_dates, Calendar::include_date),
+            (&parts.exclude_dates, Calendar::exclude_date),
+            (&parts.include_weekdays, Calendar::include_weekdays),
+            (&parts.exclude_weekdays, Calendar::exclude_weekdays),
+            (&parts.include_windows, Calendar::include_window),
+            (&parts.exclude_windows, Calendar::exclude_window),
+        ];
+        for (texts, add) in steps {
+            for text in texts {
+                calendar = add(calendar, text)?;
+            }
+        }
+        Ok(calendar)
+    }
+
+    /// All that it says, ready to be shown or stored.
+    pub fn parts(&self) -> Parts {
+        fn texts<T: ToString>(set: &BTreeSet<T>) -> Vec<String> {
+            set.iter().map(T::to_string).collect()
+        }
+        Parts {
+            timezone: self.zone.clone(),
+            include_dates: texts(&self.included_dates),
+            exclude_dates: texts(&self.excluded_dates),
+            include_weekdays: weekday_names(self.included_weekdays),
+            exclude_weekdays: weekday_names(self.excluded_weekdays),
+            include_windows: texts(&self.included_windows),
+            exclude_windows: texts(&self.excluded_windows),
+        }
     }
 
     /// The zone of its clock, if it has one of its own.
@@ -117,11 +198,8 @@ impl Calendar {
         self.zone.as_deref()
     }
 
-    /// The allowed days of a month: bit `d` is day `d`.
-    fn month(&self, year: i32, month: u32) -> u32 {
-        let first = days_from_date(year, month, 1);
-        let length = days_in_month(year, month);
-        let all = (u32::MAX >> (31 - length)) & !1;
+    /// The allowed days of every month from January 1970: bit `d` is day `d`.
+    pub(crate) fn months(&self) -> Vec<u32> {
         let weekdays = if self.included_weekdays != 0 {
             self.included_weekdays & !self.excluded_weekdays
         } else if self.included_dates.is_empty() || self.excluded_weekdays != 0 {
@@ -129,17 +207,30 @@ impl Calendar {
         } else {
             0
         };
-        let starts_on = weekday(first);
-        let by_weekday = (0..7)
-            .filter(|day| weekdays >> day & 1 == 1)
-            .fold(0, |mask, day| mask | every_week(day, starts_on));
-        let included = dates_in(&self.included_dates, first, length, month);
-        let excluded = dates_in(&self.excluded_dates, first, length, month);
-        (by_weekday | included) & !excluded & all
+        let by_weekday = weekly(weekdays);
+        let (included, excluded) = (by_month(&self.included_dates), by_month(&self.excluded_dates));
+        our_months()
+            .zip(included.iter().zip(&excluded))
+            .map(|((year, month), (included, excluded))| {
+                let starts_on = weekday(days_from_date(year, month, 1));
+                let all = (u32::MAX >> (31 - days_in_month(year, month))) & !1;
+                (by_weekday[starts_on as usize] | included) & !excluded & all
+            })
+            .collect()
+    }
+
+    /// Whether it says which weekdays are allowed.
+    pub(crate) fn names_weekdays(&self) -> bool {
+        self.included_weekdays | self.excluded_weekdays != 0
+    }
+
+    /// The days it includes by their dates, for every month from January 1970.
+    pub(crate) fn included_months(&self) -> Vec<u32> {
+        by_month(&self.included_dates)
     }
 
     /// The allowed parts of a day, ordered and disjoint; `None` for the whole day.
-    fn open_windows(&self) -> Option<Vec<(u32, u32)>> {
+    pub(crate) fn open_windows(&self) -> Option<Vec<(u32, u32)>> {
         if self.included_windows.is_empty() && self.excluded_windows.is_empty() {
             return None;
         }
@@ -151,23 +242,38 @@ impl Calendar {
     }
 }
 
-fn dates_in(dates: &BTreeSet<Date>, first: i32, length: u32, month: u32) -> u32 {
-    let once =
-        dates.range(Date::Once(first)..Date::Once(first + length as i32)).filter_map(|date| match date {
-            Date::Once(day) => Some((day - first + 1) as u32),
-            Date::Yearly { .. } => None,
-        });
-    let yearly =
-        dates.range(Date::Yearly { month, day: 0 }..=Date::Yearly { month, day: 31 }).filter_map(|date| {
-            match date {
-                Date::Yearly { day, .. } => Some(*day),
-                Date::Once(_) => None,
-            }
-        });
-    once.chain(yearly).fold(0, |mask, day| mask | 1 << day)
+/// The months in which slots exist, in order.
+pub(crate) fn our_months() -> impl Iterator<Item = (i32, u32)> {
+    (YEAR_MIN..=YEAR_MAX).flat_map(|year| (1..=12).map(move |month| (year, month)))
 }
 
-fn merged(windows: &[Window]) -> Vec<(u32, u32)> {
+/// The days of a set of weekdays, by the weekday of the 1st.
+pub(crate) fn weekly(weekdays: u8) -> [u32; 7] {
+    std::array::from_fn(|starts_on| {
+        (0..7)
+            .filter(|day| weekdays >> day & 1 == 1)
+            .fold(0, |mask, day| mask | every_week(day, starts_on as u32))
+    })
+}
+
+/// The days a list of dates names, for every month from January 1970.
+fn by_month(dates: &BTreeSet<Date>) -> Vec<u32> {
+    let mut yearly = [0_u32; 12];
+    let mut once = Vec::new();
+    for date in dates {
+        match *date {
+            Date::Yearly { month, day } => yearly[month as usize - 1] |= 1 << day,
+            Date::Once(day) => once.push(date_from_days(day)),
+        }
+    }
+    let mut months: Vec<u32> = our_months().map(|(_, month)| yearly[month as usize - 1]).collect();
+    for (year, month, day) in once {
+        months[((year - YEAR_MIN) * 12 + month as i32 - 1) as usize] |= 1 << day;
+    }
+    months
+}
+
+fn merged(windows: &BTreeSet<Window>) -> Vec<(u32, u32)> {
     let mut parts: Vec<(u32, u32)> = windows
         .iter()
         .flat_map(|w| match w.from < w.to {
@@ -206,231 +312,6 @@ fn without(open: &[(u32, u32)], closed: &[(u32, u32)]) -> Vec<(u32, u32)> {
     rest
 }
 
-/// The common part of two ordered, disjoint lists.
-fn intersection(a: &[(u32, u32)], b: &[(u32, u32)]) -> Vec<(u32, u32)> {
-    a.iter()
-        .flat_map(|x| b.iter().map(move |y| (x.0.max(y.0), x.1.min(y.1))))
-        .filter(|(from, to)| from < to)
-        .collect()
-}
-
-/// The calendars of one schedule on one clock, as day masks and windows.
-#[derive(Clone, Debug)]
-pub(crate) struct DayFilter {
-    /// The days that every calendar allows, by month from January 1970: asked for often, so made once.
-    months: Arc<[u32]>,
-    windows: Option<Vec<(u32, u32)>>,
-    pub(crate) on_excluded: OnExcluded,
-}
-
-/// A slot moves over at most this many months of excluded days; a longer closure skips it.
-const MOVE_MONTHS_MAX: u32 = 12;
-
-impl DayFilter {
-    pub(crate) fn new(calendars: Vec<Arc<Calendar>>, on_excluded: OnExcluded) -> Self {
-        let windows = calendars.iter().filter_map(|c| c.open_windows()).reduce(|a, b| intersection(&a, &b));
-        let months = (YEAR_MIN..=YEAR_MAX)
-            .flat_map(|year| (1..=12).map(move |month| (year, month)))
-            .map(|(year, month)| calendars.iter().fold(u32::MAX, |mask, c| mask & c.month(year, month)))
-            .collect();
-        DayFilter { months, windows, on_excluded }
-    }
-
-    /// The allowed parts of a day; empty for the whole day.
-    pub(crate) fn windows(&self) -> &[(u32, u32)] {
-        self.windows.as_deref().unwrap_or_default()
-    }
-
-    /// No time of any day is allowed.
-    pub(crate) fn is_closed_all_day(&self) -> bool {
-        self.windows.as_ref().is_some_and(Vec::is_empty)
-    }
-
-    /// The days of a month that every calendar allows; none outside our years.
-    pub(crate) fn allowed(&self, year: i32, month: u32) -> u32 {
-        let index = (year - YEAR_MIN) * 12 + month as i32 - 1;
-        usize::try_from(index).ok().and_then(|index| self.months.get(index)).copied().unwrap_or(0)
-    }
-
-    /// The days of a month on which slots happen, given the days `matched` names.
-    pub(crate) fn settle(&self, year: i32, month: u32, matched: impl Fn(i32, u32) -> u32) -> u32 {
-        let (here, open) = (matched(year, month), self.allowed(year, month));
-        let length = days_in_month(year, month);
-        match self.on_excluded {
-            OnExcluded::Skip => here & open,
-            OnExcluded::Next => {
-                let mut pending = self.pending(year, month, &matched, Side::Before);
-                (1..=length).fold(0, |mask, day| step(mask, day, here, open, &mut pending))
-            }
-            OnExcluded::Previous => {
-                let mut pending = self.pending(year, month, &matched, Side::After);
-                (1..=length).rev().fold(0, |mask, day| step(mask, day, here, open, &mut pending))
-            }
-        }
-    }
-
-    /// Whether a matched day in the closed stretch just before (or after) a month moves into it.
-    fn pending(&self, mut year: i32, mut month: u32, matched: &impl Fn(i32, u32) -> u32, side: Side) -> bool {
-        for _ in 0..MOVE_MONTHS_MAX {
-            (year, month) = match side {
-                Side::Before => month_before(year, month),
-                Side::After => month_after(year, month),
-            };
-            let (named, open) = (matched(year, month), self.allowed(year, month));
-            let stretch = match side {
-                Side::Before if open != 0 => u32::MAX.checked_shl(32 - open.leading_zeros()).unwrap_or(0),
-                Side::After if open != 0 => (1 << open.trailing_zeros()) - 1,
-                Side::Before | Side::After => u32::MAX,
-            };
-            if named & stretch != 0 {
-                return true;
-            }
-            if open != 0 {
-                return false;
-            }
-        }
-        false
-    }
-
-    /// Whether a single day and time is allowed, and when it may be tried again if not.
-    pub(crate) fn check(&self, at: Wall) -> Verdict {
-        let (day, time) = split(at);
-        let (year, month, date) = date_from_days(day);
-        if self.allowed(year, month) >> date & 1 == 0 {
-            // The whole closed stretch at once, so that years without an open day cost nothing.
-            let after = self.open_day_from(day).unwrap_or(days_from_date(YEAR_MAX + 1, 1, 2));
-            let before = self.open_day_until(day).map_or(days_from_date(YEAR_MIN, 1, 1) - 1, |open| open + 1);
-            return Verdict::Excluded { until: wall(after, 0), since: wall(before, 0) };
-        }
-        let Some(windows) = &self.windows else {
-            return Verdict::Allowed { until: wall(day + 1, 0) };
-        };
-        let (mut since, mut until) = (0, 86_400);
-        for &(open, close) in windows {
-            if open <= time && time < close {
-                return Verdict::Allowed { until: wall(day, 0) + i64::from(close) };
-            }
-            if close <= time {
-                since = close;
-            }
-            if open > time && until == 86_400 {
-                until = open;
-            }
-        }
-        Verdict::Excluded { until: wall(day, 0) + i64::from(until), since: wall(day, 0) + i64::from(since) }
-    }
-
-    /// Whether a time of day lies in the windows.
-    pub(crate) fn is_open_at(&self, time: u32) -> bool {
-        let is_inside = |&(open, close): &(u32, u32)| open <= time && time < close;
-        self.windows.as_ref().is_none_or(|windows| windows.iter().any(is_inside))
-    }
-
-    /// The first open day from a day on.
-    pub(crate) fn open_day_from(&self, day: i32) -> Option<i32> {
-        let (mut year, mut month, date) = date_from_days(day.max(days_from_date(YEAR_MIN, 1, 1)));
-        let mut mask = self.allowed(year, month) & (u32::MAX << date);
-        while mask == 0 {
-            (year, month) = month_after(year, month);
-            if year > YEAR_MAX {
-                return None;
-            }
-            mask = self.allowed(year, month);
-        }
-        Some(days_from_date(year, month, mask.trailing_zeros()))
-    }
-
-    /// The last open day up to a day.
-    pub(crate) fn open_day_until(&self, day: i32) -> Option<i32> {
-        let (mut year, mut month, date) = date_from_days(day.min(days_from_date(YEAR_MAX, 12, 31)));
-        let mut mask = self.allowed(year, month) & (u32::MAX >> (31 - date));
-        while mask == 0 {
-            (year, month) = month_before(year, month);
-            if year < YEAR_MIN {
-                return None;
-            }
-            mask = self.allowed(year, month);
-        }
-        Some(days_from_date(year, month, 31 - mask.leading_zeros()))
-    }
-
-    /// Where a single wall time goes: itself, another day, or nowhere.
-    pub(crate) fn settle_one(&self, at: Wall) -> Option<Wall> {
-        let (day, time) = split(at);
-        if !self.is_open_at(time) {
-            return None; // No day helps a time outside the windows.
-        }
-        let (mut year, mut month, date) = date_from_days(day);
-        let mut mask = self.allowed(year, month);
-        if mask >> date & 1 == 1 {
-            return Some(at);
-        }
-        mask &= match self.on_excluded {
-            OnExcluded::Skip => return None,
-            OnExcluded::Next => u32::MAX << date,
-            OnExcluded::Previous => (1 << date) - 1,
-        };
-        for _ in 0..=MOVE_MONTHS_MAX {
-            if mask != 0 {
-                let date = match self.on_excluded {
-                    OnExcluded::Previous => 31 - mask.leading_zeros(),
-                    OnExcluded::Skip | OnExcluded::Next => mask.trailing_zeros(),
-                };
-                return Some(wall(days_from_date(year, month, date), time));
-            }
-            (year, month) = match self.on_excluded {
-                OnExcluded::Previous => month_before(year, month),
-                OnExcluded::Skip | OnExcluded::Next => month_after(year, month),
-            };
-            mask = self.allowed(year, month);
-        }
-        None
-    }
-}
-
-fn month_before(year: i32, month: u32) -> (i32, u32) {
-    if month == 1 { (year - 1, 12) } else { (year, month - 1) }
-}
-
-fn month_after(year: i32, month: u32) -> (i32, u32) {
-    if month == 12 { (year + 1, 1) } else { (year, month + 1) }
-}
-
-#[derive(Clone, Copy)]
-enum Side {
-    Before,
-    After,
-}
-
-/// One day of a walk in the direction slots move: an open day takes what is pending.
-fn step(mask: u32, day: u32, matched: u32, open: u32, pending: &mut bool) -> u32 {
-    let named = matched >> day & 1 == 1;
-    if open >> day & 1 == 0 {
-        *pending |= named;
-        return mask;
-    }
-    let takes = named || std::mem::take(pending);
-    *pending = false;
-    mask | u32::from(takes) << day
-}
-
-/// The answer for one time on a calendar's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Allowed, as is everything up to `until`.
-    Allowed {
-        /// The end of the allowed stretch, at most the end of the day.
-        until: Wall,
-    },
-    /// Excluded, as is everything from `since` up to `until`.
-    Excluded {
-        /// The end of the excluded stretch, at most the end of the day.
-        until: Wall,
-        /// The start of the excluded stretch.
-        since: Wall,
-    },
-}
-
 impl Date {
     fn parse(text: &str) -> Result<Self, Error> {
         let wrong = || {
@@ -456,6 +337,18 @@ impl Date {
     }
 }
 
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Date::Once(day) => {
+                let (year, month, day) = date_from_days(day);
+                write!(f, "{year}-{month:02}-{day:02}")
+            }
+            Date::Yearly { month, day } => write!(f, "{month:02}-{day:02}"),
+        }
+    }
+}
+
 impl Window {
     fn parse(text: &str) -> Result<Self, Error> {
         let wrong = || {
@@ -472,9 +365,16 @@ impl Window {
     }
 }
 
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", clock(self.from), clock(self.to))
+    }
+}
+
 fn clock_time(text: &str) -> Option<u32> {
     let parts: Vec<&str> = text.split(':').collect();
-    if !(2..=3).contains(&parts.len()) || parts.iter().any(|p| p.len() != 2) {
+    let is_number = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit());
+    if !(2..=3).contains(&parts.len()) || !parts.iter().all(is_number) {
         return None;
     }
     let numbers: Option<Vec<u32>> = parts.iter().map(|p| p.parse().ok()).collect();
@@ -501,6 +401,16 @@ fn parse_weekdays(text: &str) -> Result<u8, Error> {
         _ => Err(Error::new(Code::Calendar, format!("`{}` is not a set of weekdays", shown(text)))
             .hint("write `SAT,SUN` or `MON-FRI`")),
     }
+}
+
+fn weekday_names(set: u8) -> Vec<String> {
+    const NAMES: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
+    NAMES
+        .iter()
+        .enumerate()
+        .filter(|(day, _)| set >> day & 1 == 1)
+        .map(|(_, name)| name.to_string())
+        .collect()
 }
 
 fn shown(text: &str) -> String {

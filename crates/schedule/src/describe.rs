@@ -30,7 +30,7 @@ const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursd
 const TIMES_LISTED_MAX: u32 = 6;
 
 /// What the schedule says, without DST.
-pub(crate) fn describe(schedule: &Schedule, seed: Seed) -> String {
+pub(crate) fn describe(schedule: &Schedule, seed: Seed, zone: &str) -> String {
     let mut text = match &schedule.kind {
         Kind::Now => "Once, when it is registered".into(),
         Kind::At(moment) => format!("Once, at {moment}"),
@@ -65,7 +65,7 @@ pub(crate) fn describe(schedule: &Schedule, seed: Seed) -> String {
         }
         Kind::Cron(expression) => Cron::new(expression, seed).describe(),
     };
-    if let Some(place) = place(schedule) {
+    if let Some(place) = place(&schedule.kind, zone) {
         text.push_str(&format!(", {place}"));
     }
     if !schedule.calendars.is_empty() {
@@ -79,14 +79,13 @@ pub(crate) fn describe(schedule: &Schedule, seed: Seed) -> String {
 }
 
 /// `in New York`, `in UTC`, `at UTC+05:30`; nothing where the zone does not matter.
-fn place(schedule: &Schedule) -> Option<String> {
-    match &schedule.kind {
+fn place(kind: &Kind, zone: &str) -> Option<String> {
+    match kind {
         Kind::Now | Kind::After(_) | Kind::Every(_) => return None,
         Kind::At(moment) if moment.zone_name().is_some() => return None,
         Kind::Interval(interval) if interval.start.zone_name().is_some() => return None,
         Kind::At(_) | Kind::Interval(_) | Kind::Cron(_) => {}
     }
-    let zone = schedule.timezone.as_str();
     Some(match zone {
         "UTC" | "Etc/UTC" => "in UTC".into(),
         _ if zone.starts_with(['+', '-']) => format!("at UTC{zone}"),
@@ -246,16 +245,17 @@ impl<'a> Cron<'a> {
             (false, true) => by_date(),
             (true, false) => by_weekday(),
             (false, false) if weekdays.and => {
-                let (plain, special) = self.weekday_names();
-                let weekday = match plain.strip_prefix("on ") {
-                    Some(name) => name.to_string(),
-                    None => plain.trim_start_matches("from ").to_string(),
+                let mut names = match bits(self.weekdays).as_slice() {
+                    [] => Vec::new(),
+                    [0, 6] => vec!["a Saturday".into(), "Sunday".into()],
+                    list if list.len() == 7 => vec!["any day".into()],
+                    list => ranges(list, |day| WEEKDAYS[day as usize].into()),
                 };
-                let mut names: Vec<String> = special;
-                if !weekday.is_empty() {
-                    names.insert(0, format!("a {weekday}"));
+                if let Some(first) = names.first_mut().filter(|first| !first.starts_with("a")) {
+                    first.insert_str(0, "a ");
                 }
-                format!("{} when it is {}", by_date(), names.join(" or "))
+                names.extend(self.weekday_names().1);
+                format!("{} when it is {}", by_date(), listed(&names, "or"))
             }
             (false, false) => format!("{}, and also {}", by_date(), by_weekday()),
         }
@@ -275,9 +275,11 @@ impl<'a> Cron<'a> {
                 .into_iter()
                 .map(|n| format!("the weekday nearest to the {}", ordinal(n))),
         );
-        if days.last_weekday {
-            names.push("the last weekday".into());
-        }
+        names.extend(bits(days.nearest_last.into()).into_iter().map(|n| match n {
+            0 => "the last weekday".into(),
+            1 => "the weekday nearest to the day before the last".into(),
+            n => format!("the weekday nearest to the {} day before the last", ordinal(n)),
+        }));
         names.extend(bits(days.business.into()).into_iter().map(|n| match n {
             0 => "the last business day".into(),
             n => format!("the {} business day", ordinal(n)),
@@ -335,10 +337,14 @@ fn ranges(values: &[u32], name: impl Fn(u32) -> String) -> Vec<String> {
 
 /// `a`, `a and b`, `a, b and c`.
 fn and(items: &[String]) -> String {
+    listed(items, "and")
+}
+
+fn listed(items: &[String], word: &str) -> String {
     match items {
         [] => String::new(),
         [one] => one.clone(),
-        [head @ .., last] => format!("{} and {last}", head.join(", ")),
+        [head @ .., last] => format!("{} {word} {last}", head.join(", ")),
     }
 }
 

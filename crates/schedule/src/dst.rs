@@ -65,6 +65,8 @@ pub(crate) trait WallTimes {
     fn last_before(&self, to: Wall) -> Option<Wall>;
     /// How many lie in `from..to`.
     fn count(&self, from: Wall, to: Wall) -> u64;
+    /// How many of those in `from..to` have another one `by` seconds later.
+    fn count_again(&self, from: Wall, to: Wall, by: i64) -> u64;
 
     /// Whether one is in `from..to`.
     fn any(&self, from: Wall, to: Wall) -> bool {
@@ -87,20 +89,46 @@ impl WallTimes for Single {
     fn count(&self, from: Wall, to: Wall) -> u64 {
         u64::from((from..to).contains(&self.0))
     }
+
+    fn count_again(&self, _: Wall, _: Wall, _: i64) -> u64 {
+        0
+    }
 }
 
 /// Resolves wall times in a zone under a policy. All instants are Unix seconds.
-#[derive(Clone, Copy)]
 pub(crate) struct Resolver<'a, T> {
     pub(crate) times: &'a T,
     pub(crate) zone: &'a Zone,
     pub(crate) policy: Policy,
 }
 
+// Not derived: that would ask the same of the times.
+impl<T> Clone for Resolver<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Resolver<'_, T> {}
+
 /// The instant of one wall time, if it has one.
 pub(crate) fn resolve(at: Wall, zone: &Zone, policy: Policy) -> Option<i64> {
     const OFFSET_MAX: i64 = 26 * 3600; // jiff's limit is 25:59:59.
     Resolver { times: &Single(at), zone, policy: policy.once() }.next_from(at - OFFSET_MAX)
+}
+
+/// [`resolve`] for many wall times in order: `near` remembers the stretch.
+pub(crate) fn resolve_near(at: Wall, zone: &Zone, policy: Policy, near: &mut usize) -> Option<i64> {
+    const CLEAR: i64 = 2 * 26 * 3600; // So far from a change, a wall time exists exactly once.
+    for _ in 0..2 {
+        let stretch = zone.stretch(*near);
+        let second = at - stretch.offset;
+        if second >= stretch.start + CLEAR && second < zone.end(*near) - CLEAR {
+            return Some(second);
+        }
+        *near = zone.index_at(second);
+    }
+    resolve(at, zone, policy)
 }
 
 impl<T: WallTimes> Resolver<'_, T> {
@@ -169,20 +197,38 @@ impl<T: WallTimes> Resolver<'_, T> {
         }
         (self.zone.index_at(from)..=self.zone.index_at(to - 1))
             .map(|index| {
-                let offset = self.zone.stretch(index).offset;
-                let (low, high) = self.shown(index);
-                let native = self.times.count(low.max(from + offset), high.min(to + offset));
-                native + self.gap(index).map_or(0, |gap| self.count_gap(gap, index, from, to))
+                let (low, high) = self.native(index, from, to);
+                self.times.count(low, high) + self.count_made_up(index, from, to)
             })
             .sum()
     }
 
-    /// Instants that exist only because of a gap.
+    /// The wall times of a stretch that are instants of `from..to`.
+    pub(crate) fn native(&self, index: usize, from: i64, to: i64) -> (Wall, Wall) {
+        let offset = self.zone.stretch(index).offset;
+        let (low, high) = self.shown(index);
+        (low.max(from + offset), high.min(to + offset))
+    }
+
+    /// How many instants of `from..to` exist only because of the gap at the start of a stretch.
+    pub(crate) fn count_made_up(&self, index: usize, from: i64, to: i64) -> u64 {
+        self.gap(index).map_or(0, |gap| self.count_gap(gap, index, from, to))
+    }
+
+    /// The instants that the gap at the start of a stretch may add: first and one past the last.
+    pub(crate) fn made_up(&self, index: usize) -> Option<(i64, i64)> {
+        let gap = self.gap(index)?;
+        match self.policy.gap {
+            Gap::Skip => None,
+            Gap::After => Some((gap.end, gap.end + 1)),
+            Gap::Shift => Some((gap.end, gap.end + gap.high - gap.low)),
+        }
+    }
+
     fn count_gap(&self, gap: Jump, index: usize, from: i64, to: i64) -> u64 {
         let (low, high) = self.shown(index);
-        let offset = self.zone.stretch(index).offset;
         let is_native = |instant: i64| {
-            let wall = instant + offset;
+            let wall = instant + self.zone.stretch(index).offset;
             (low..high).contains(&wall) && self.times.any(wall, wall + 1)
         };
         match self.policy.gap {
@@ -193,14 +239,10 @@ impl<T: WallTimes> Resolver<'_, T> {
                 u64::from(counts)
             }
             Gap::Shift => {
+                let length = gap.high - gap.low;
                 let (first, last) = (gap.low.max(from + gap.offset), gap.high.min(to + gap.offset));
-                let mut extra = 0;
-                let mut next = self.times.next_from(first);
-                while let Some(wall) = next.filter(|wall| *wall < last) {
-                    extra += u64::from(!is_native(wall - gap.offset));
-                    next = self.times.next_from(wall + 1);
-                }
-                extra
+                let twice = self.times.count_again(first.max(low - length), last.min(high - length), length);
+                self.times.count(first, last) - twice
             }
         }
     }
@@ -221,26 +263,36 @@ impl<T: WallTimes> Resolver<'_, T> {
         jump(self.zone, index).filter(|jump| (1..=GAP_MAX).contains(&(jump.high - jump.low)))
     }
 
-    /// The changes of the clock in `from..to` that concern these times, in order.
-    pub(crate) fn touched(&self, from: i64, to: i64) -> impl Iterator<Item = Touched> + '_ {
-        (self.zone.index_at(from).max(1)..self.zone.len())
-            .skip_while(move |index| self.zone.stretch(*index).start < from)
-            .take_while(move |index| self.zone.stretch(*index).start < to)
-            .filter_map(|index| self.touch(index))
-    }
-
     /// How the change at the start of a stretch concerns these times.
     pub(crate) fn touch(&self, index: usize) -> Option<Touched> {
-        let jump = jump(self.zone, index)?;
-        let (low, high) = (jump.low.min(jump.high), jump.low.max(jump.high));
-        let wall = self.times.next_from(low).filter(|wall| *wall < high)?;
-        let kind = match jump.high - jump.low {
-            length if length > GAP_MAX => Kind::NoSuchDay,
-            length if length > 0 => Kind::Gap,
-            _ => Kind::Overlap,
-        };
-        Some(Touched { kind, wall, at: jump.end })
+        touch(self.zone, index, |from| self.times.next_from(from))
     }
+}
+
+/// The changes of the clock in `from..to` that concern the wall times `next_from` finds, in order.
+pub(crate) fn touched<'a>(
+    zone: &'a Zone,
+    from: i64,
+    to: i64,
+    next_from: impl Fn(Wall) -> Option<Wall> + 'a,
+) -> impl Iterator<Item = Touched> + 'a {
+    (zone.index_at(from).max(1)..zone.len())
+        .skip_while(move |index| zone.stretch(*index).start < from)
+        .take_while(move |index| zone.stretch(*index).start < to)
+        .filter_map(move |index| touch(zone, index, &next_from))
+}
+
+/// How the change at the start of a stretch concerns wall times.
+fn touch(zone: &Zone, index: usize, next_from: impl Fn(Wall) -> Option<Wall>) -> Option<Touched> {
+    let jump = jump(zone, index)?;
+    let (low, high) = (jump.low.min(jump.high), jump.low.max(jump.high));
+    let wall = next_from(low).filter(|wall| *wall < high)?;
+    let kind = match jump.high - jump.low {
+        length if length > GAP_MAX => Kind::NoSuchDay,
+        length if length > 0 => Kind::Gap,
+        _ => Kind::Overlap,
+    };
+    Some(Touched { kind, wall, at: jump.end })
 }
 
 /// A wall time that a change of the clock concerns.

@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use crate::civil::{DAY, Wall, split, wall};
 use crate::cron::Expression;
 use crate::describe::{clock, date, describe};
-use crate::dst::{Gap, Kind as DstKind, Overlap, Resolver, Single, Touched, WallTimes};
+use crate::dst::{self, Gap, Kind as DstKind, Overlap, Policy, Resolver, Single, Touched, WallTimes};
+use crate::every::Beat;
 use crate::schedule::Kind;
 use crate::timetable::{Nature, Slots, Timetable};
 
@@ -44,7 +45,7 @@ const AHEAD: i64 = 366 * DAY;
 impl Timetable {
     /// The schedule in plain English, with what DST does to it in the year after `from`.
     pub fn describe(&self, from: Timestamp) -> String {
-        let mut text = describe(&self.schedule, self.seed());
+        let mut text = describe(&self.schedule, self.seed(), self.zone.name());
         for touched in self.touched_in_the_next_year(from) {
             text.push_str("; ");
             text.push_str(&self.tell(touched));
@@ -54,28 +55,36 @@ impl Timetable {
 
     /// What a user should know before relying on this schedule after `from`.
     pub fn warnings(&self, from: Timestamp) -> Vec<String> {
-        let mut warnings = self.schedule.remarks.0.clone();
+        let mut warnings = self.schedule.remarks.notes.clone();
         if let Kind::Cron(expression) = &self.schedule.kind {
             warnings.extend(both_days(expression));
         }
-        if let Slots::Cron { pattern, .. } = &self.slots
-            && pattern.per_day() == 86_400
-        {
-            warnings.push("runs every second, 86,400 times a day".into());
-        }
-        let zone = self.schedule.timezone.as_str();
+        warnings.extend(self.every_second());
+        let zone = self.zone.name();
         if let Some(hours) = zone.strip_prefix("Etc/GMT").filter(|rest| rest.starts_with(['+', '-'])) {
             let real = if hours.starts_with('+') { hours.replace('+', "-") } else { hours.replace('-', "+") };
             warnings.push(format!("{zone} counts the other way round: it is UTC{real}"));
         }
-        let gap = |touched: &Touched| touched.kind == DstKind::Gap;
-        if let Some(touched) = self.touched_in_the_next_year(from).into_iter().find(gap) {
-            let what = match self.schedule.dst.gap {
-                Gap::After => "after: runs once, right after it",
-                Gap::Skip => "skip: does not run",
-                Gap::Shift => "shift: runs later by the length of the gap",
-            };
-            warnings.push(format!("falls in a DST gap on {} (dst_gap = {what})", date(touched.wall)));
+        if let Some(why) = self.does_not_exist() {
+            warnings.push(format!("never fires: {why}"));
+            return warnings;
+        }
+        for touched in self.touched_in_the_next_year(from) {
+            match touched.kind {
+                DstKind::Overlap => {}
+                DstKind::NoSuchDay => {
+                    warnings.push(format!("{} does not exist in {zone}: nothing runs", date(touched.wall)));
+                }
+                DstKind::Gap => {
+                    let what = match self.schedule.dst.gap {
+                        Gap::After => "after: runs once, right after it",
+                        Gap::Skip => "skip: does not run",
+                        Gap::Shift => "shift: runs later by the length of the gap",
+                    };
+                    let day = date(touched.wall);
+                    warnings.push(format!("falls in a DST gap on {day} (dst_gap = {what})"));
+                }
+            }
         }
         // A period from completion waits for one; that is not never.
         let waits = matches!(self.slots, Slots::Completion { .. });
@@ -121,33 +130,107 @@ impl Timetable {
         }
     }
 
-    /// The first gap and the first overlap that concern the schedule.
+    /// A schedule that is as fast as a schedule can be, which is rarely meant.
+    fn every_second(&self) -> Option<String> {
+        let per_day = match &self.slots {
+            Slots::Cron { pattern, .. } => {
+                pattern.per_day().min(u64::from(pattern.is_every_second()) * 86_400)
+            }
+            Slots::Beat(beat) => u64::from(beat.period == 1_000) * 86_400,
+            Slots::Repetition(repetition) => {
+                let lasts = |(beat, end): &(Beat, i64)| beat.period == 1_000 && end - beat.first > 3_600_000;
+                u64::from(repetition.as_beat().as_ref().is_some_and(lasts)) * 86_400
+            }
+            Slots::Once(_) | Slots::Completion { .. } => 0,
+        };
+        match per_day {
+            0 => None,
+            86_400 => Some("runs every second, 86,400 times a day".into()),
+            n if n < 1_000 => Some(format!("runs every second of the minutes it names, {n} times a day")),
+            n => Some(format!(
+                "runs every second of the minutes it names, {},{:03} times a day",
+                n / 1_000,
+                n % 1_000
+            )),
+        }
+    }
+
+    /// Why a single time is no slot at all: the clock leaves it out.
+    pub(crate) fn does_not_exist(&self) -> Option<String> {
+        let (Slots::Once(None), Kind::At(moment)) = (&self.slots, &self.schedule.kind) else {
+            return None;
+        };
+        let at = moment.wall_time().filter(|_| self.schedule.calendars.is_empty())?;
+        let times = Single(at);
+        let touched = dst::touched(&self.zone, i64::MIN, i64::MAX, |from| times.next_from(from))
+            .find(|touched| touched.kind != DstKind::Overlap)?;
+        let (day, zone) = (date(at), self.zone.name());
+        Some(match touched.kind {
+            DstKind::NoSuchDay => format!("{day} does not exist in {zone}"),
+            DstKind::Gap | DstKind::Overlap => {
+                let time = clock(split(at).1);
+                format!("{time} does not exist on {day} in {zone}, and dst_gap = skip")
+            }
+        })
+    }
+
+    /// The wall times that a change of the clock may concern; none where no time is special.
+    fn named(&self) -> Option<Named<'_>> {
+        match &self.slots {
+            // A wildcard follows the clock.
+            Slots::Cron { pattern, policy } if self.nature() != Nature::Wildcard => Some(Named {
+                next_from: Box::new(|from| pattern.next_from(from)),
+                policy: *policy,
+                is_single: pattern.per_day() == 1,
+                ahead: AHEAD,
+            }),
+            Slots::Repetition(repetition) if self.nominal_time_of_day().is_some() => Some(Named {
+                next_from: Box::new(|from| repetition.next_wall(from)),
+                policy: self.schedule.dst.once(),
+                is_single: true,
+                ahead: AHEAD,
+            }),
+            Slots::Once(_) if self.schedule.calendars.is_empty() => {
+                let Kind::At(moment) = &self.schedule.kind else { return None };
+                let times = Single(moment.wall_time()?);
+                Some(Named {
+                    next_from: Box::new(move |from| times.next_from(from)),
+                    policy: self.schedule.dst.once(),
+                    is_single: true,
+                    ahead: i64::MAX, // It is one time, however far.
+                })
+            }
+            Slots::Cron { .. }
+            | Slots::Repetition(_)
+            | Slots::Once(_)
+            | Slots::Beat(_)
+            | Slots::Completion { .. } => None,
+        }
+    }
+
+    /// The first change of each kind that concerns the schedule.
     fn touched_in_the_next_year(&self, from: Timestamp) -> Vec<Touched> {
         let from = from.as_second();
-        let Slots::Cron { pattern, policy } = &self.slots else {
+        let Some(named) = self.named() else {
             return Vec::new();
         };
-        if self.nature() == Nature::Wildcard {
-            return Vec::new(); // It follows the clock: no time is special.
-        }
-        let resolver = self.resolver(pattern, *policy);
-        let all: Vec<Touched> = resolver.touched(from, from + AHEAD).collect();
+        let all: Vec<Touched> =
+            dst::touched(&self.zone, from, from.saturating_add(named.ahead), named.next_from).collect();
         let first = |kind: DstKind| all.iter().copied().find(move |touched| touched.kind == kind);
         let mut found: Vec<Touched> =
-            [first(DstKind::Gap), first(DstKind::Overlap)].into_iter().flatten().collect();
+            [DstKind::Gap, DstKind::Overlap, DstKind::NoSuchDay].into_iter().filter_map(first).collect();
         found.sort_by_key(|touched| touched.at);
         found
     }
 
     /// `on 8 March 2026 that time does not exist: runs at 03:00`.
     fn tell(&self, touched: Touched) -> String {
-        let (pattern, policy) = match &self.slots {
-            Slots::Cron { pattern, policy } => (pattern, *policy),
-            _ => return String::new(),
+        let Some(Named { policy, is_single, .. }) = self.named() else {
+            return String::new();
         };
-        let time = match pattern.per_day() {
-            1 => "that time".into(),
-            _ => clock(split(touched.wall).1),
+        let time = match is_single {
+            true => "that time".into(),
+            false => clock(split(touched.wall).1),
         };
         let day = date(touched.wall);
         let local = |second: i64| {
@@ -176,6 +259,16 @@ impl Timetable {
             }
         }
     }
+}
+
+/// Wall times and what happens to those that a change of the clock concerns.
+struct Named<'a> {
+    next_from: Box<dyn Fn(Wall) -> Option<Wall> + 'a>,
+    policy: Policy,
+    /// One time of day, so that it needs no name.
+    is_single: bool,
+    /// How far ahead it is told, in seconds.
+    ahead: i64,
 }
 
 fn both_days(expression: &Expression) -> Option<String> {

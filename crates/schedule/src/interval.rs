@@ -7,10 +7,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::calendar::{DayFilter, OnExcluded};
+use crate::calendar::OnExcluded;
 use crate::civil::{DAY, Wall, YEAR_MAX, date_from_days, days_from_date, days_in_month, split, wall};
 use crate::dst::{self, Gap, Policy};
 use crate::error::{Code, Error};
+use crate::every::Beat;
+use crate::filter::DayFilter;
 use crate::moment::{Moment, Placed};
 use crate::period::Period;
 use crate::zone::Zone;
@@ -153,18 +155,18 @@ pub(crate) struct Repetition {
 #[derive(Clone, Copy)]
 enum Place {
     Slot(i64),
-    /// It would be here, but does not exist.
-    Missing(i64),
+    /// It does not exist; before calendars and gaps it would be at this wall time.
+    Missing(Wall),
     /// After the end of 2199.
     Beyond,
 }
 
-/// One past the last instant of 2199, in milliseconds.
-const LAST: i64 = days_from_date(YEAR_MAX + 1, 1, 1) as i64 * DAY * 1000;
-
 /// A moved slot is at most 13 months from where it was.
 const MOVE_DAYS_MAX: i32 = 400;
 const MOVE_MAX_MS: i64 = MOVE_DAYS_MAX as i64 * DAY * 1000;
+
+/// Days closed in a row that are stepped over one by one, which is cheap.
+const LONG_CLOSURE_DAYS: i32 = 60;
 
 impl Repetition {
     /// `start` must have an instant; the caller has checked.
@@ -196,6 +198,10 @@ impl Repetition {
         self
     }
 
+    fn years_end(&self) -> i64 {
+        self.zone.years_end() * 1000
+    }
+
     pub(crate) fn start_wall(&self) -> Wall {
         self.wall
     }
@@ -217,7 +223,7 @@ impl Repetition {
     pub(crate) fn last_before(&self, to: i64) -> Option<i64> {
         let reach = if self.moves(OnExcluded::Previous) { MOVE_MAX_MS } else { 0 };
         // Nothing lies after 2199; a search that started there would walk down all the way.
-        let to = to.min(LAST);
+        let to = to.min(self.years_end());
         let mut k = self.guess(to.saturating_add(reach), 2).min(self.repeats - 1);
         while k >= 0 {
             match self.place(k) {
@@ -233,7 +239,7 @@ impl Repetition {
     fn after_closed(&self, k: i64) -> Option<i64> {
         let (Some(filter), Some(wanted)) = (&self.filter, self.wall_of(k)) else { return Some(k + 1) };
         let day = split(wanted).0;
-        let open = filter.open_day_from(day)?;
+        let open = filter.days().next_from(day)?;
         let reach = if filter.on_excluded == OnExcluded::Next { MOVE_DAYS_MAX } else { 0 };
         let target = wall(open - reach, 0);
         Some(if open > day { (self.guess_wall(target) - 3).max(k + 1) } else { k + 1 })
@@ -243,7 +249,7 @@ impl Repetition {
     fn before_closed(&self, k: i64) -> Option<i64> {
         let (Some(filter), Some(wanted)) = (&self.filter, self.wall_of(k)) else { return Some(k - 1) };
         let day = split(wanted).0;
-        let open = filter.open_day_until(day)?;
+        let open = filter.days().last_until(day)?;
         let reach = if filter.on_excluded == OnExcluded::Previous { MOVE_DAYS_MAX } else { 0 };
         let target = wall(open + reach, 0);
         Some(if open < day { (self.guess_wall(target) + 3).min(k - 1) } else { k - 1 })
@@ -251,9 +257,11 @@ impl Repetition {
 
     /// How many slots lie in `from..to`.
     pub(crate) fn count(&self, from: i64, to: i64) -> u64 {
-        let (from, to) = (from.min(LAST), to.min(LAST));
+        let (from, to) = (from.min(self.years_end()), to.min(self.years_end()));
         if self.filter.is_some() {
-            return self.count_filtered(from, to);
+            let mut total = 0;
+            self.visit(from, to, |_| total += 1);
+            return total;
         }
         if from >= to {
             return 0;
@@ -281,23 +289,61 @@ impl Repetition {
         missing
     }
 
-    /// Visits each slot, since calendars make them irregular.
-    fn count_filtered(&self, from: i64, to: i64) -> u64 {
+    /// Visits the slots in `from..to`, in order, where calendars make them irregular.
+    pub(crate) fn visit(&self, from: i64, to: i64, mut each: impl FnMut(i64)) {
         let reach = if self.moves(OnExcluded::Next) { MOVE_MAX_MS } else { 0 };
         let ahead = if self.moves(OnExcluded::Previous) { MOVE_MAX_MS } else { 0 };
-        let (mut total, mut last) = (0, i64::MIN);
-        let range = self.guess(from.saturating_sub(reach), -2)
-            ..self.guess(to.saturating_add(ahead), 3).min(self.repeats);
-        for k in range {
-            if let Place::Slot(slot) = self.place(k)
-                && (from..to).contains(&slot)
-                && slot != last
-            {
-                total += 1;
-                last = slot;
+        let mut k = self.guess(from.saturating_sub(reach), -2);
+        let end = self.guess(to.saturating_add(ahead), 3).min(self.repeats);
+        let (mut last, mut near) = (i64::MIN, Near::default());
+        while k < end {
+            match self.place_near(k, &mut near) {
+                Place::Slot(slot) => {
+                    if (from..to).contains(&slot) && slot != last {
+                        each(slot);
+                        last = slot;
+                    }
+                    k += 1;
+                }
+                Place::Missing(wanted) => {
+                    let opens = near.closed.map_or(Some(i32::MIN), |closed| closed.1);
+                    let is_long =
+                        opens.is_none_or(|open| open.saturating_sub(split(wanted).0) > LONG_CLOSURE_DAYS);
+                    let next = if is_long { self.after_closed(k) } else { Some(k + 1) };
+                    match next {
+                        Some(next) => k = next,
+                        None => return,
+                    }
+                }
+                Place::Beyond => return,
             }
         }
-        total
+    }
+
+    /// The first wall time of a slot from a wall time on, calendars applied, before exact time is added.
+    pub(crate) fn next_wall(&self, from: Wall) -> Option<Wall> {
+        let reach = if self.moves(OnExcluded::Next) { i64::from(MOVE_DAYS_MAX) * DAY } else { 0 };
+        let mut k = (self.guess_wall(from - reach) - 3).clamp(0, self.repeats);
+        while k < self.repeats {
+            let wanted = self.wall_of(k)?;
+            let settled = match &self.filter {
+                Some(filter) => filter.settle_one(wanted),
+                None => Some(wanted),
+            };
+            match settled {
+                Some(at) if at >= from => return Some(at),
+                Some(_) => k += 1,
+                None => k = self.after_closed(k)?,
+            }
+        }
+        None
+    }
+
+    /// Slots at a fixed distance, as a beat, and one past the last.
+    pub(crate) fn as_beat(&self) -> Option<(Beat, i64)> {
+        let end = self.period.millis.saturating_mul(self.repeats).saturating_add(self.start);
+        let beat = Beat { anchor: self.start, period: self.period.millis, first: self.start };
+        self.period.is_exact().then_some((beat, end))
     }
 
     /// About which k has a wall time, before exact time is added; never more than two off.
@@ -311,7 +357,8 @@ impl Repetition {
         let mut k = self.guess(at, -2);
         while k < self.repeats {
             match self.place(k) {
-                Place::Slot(slot) | Place::Missing(slot) if slot < at => k += 1,
+                Place::Slot(slot) if slot < at => k += 1,
+                Place::Missing(wanted) if self.would_be(k, wanted) < at => k += 1,
                 Place::Slot(_) | Place::Missing(_) | Place::Beyond => break,
             }
         }
@@ -329,11 +376,16 @@ impl Repetition {
     }
 
     fn place(&self, k: i64) -> Place {
+        self.place_near(k, &mut Near::default())
+    }
+
+    /// Where slot k is; `near` remembers the neighbourhood when many are asked for in order.
+    fn place_near(&self, k: i64, near: &mut Near) -> Place {
         let Some(exact) = self.period.millis.checked_mul(k) else {
             return Place::Beyond;
         };
         let within = |slot: i64| {
-            if slot < LAST { Place::Slot(slot) } else { Place::Beyond }
+            if slot < self.years_end() { Place::Slot(slot) } else { Place::Beyond }
         };
         if self.period.is_exact() {
             return self.start.checked_add(exact).map_or(Place::Beyond, within);
@@ -342,27 +394,37 @@ impl Repetition {
             return Place::Beyond;
         };
         let settled = match &self.filter {
-            Some(filter) => filter.settle_one(wanted),
+            Some(filter) => near.settle(filter, wanted),
             None => Some(wanted),
         };
         let slot_at = |second: i64| second * 1000 + self.subsec_millis + exact;
         if k == 0 && settled == Some(wanted) {
             return within(self.start);
         }
-        match settled.and_then(|at| dst::resolve(at, &self.zone, self.policy)) {
+        let resolved =
+            settled.and_then(|at| dst::resolve_near(at, &self.zone, self.policy, &mut near.stretch));
+        match resolved {
             Some(second) => within(slot_at(second)),
-            None => {
-                let shifted = Policy { gap: Gap::Shift, ..self.policy };
-                let day_before = self.zone.stretch(self.zone.index_at(wanted - DAY)).offset;
-                let near = dst::resolve(wanted, &self.zone, shifted).unwrap_or(wanted - day_before);
-                Place::Missing(slot_at(near))
-            }
+            None => Place::Missing(wanted),
         }
+    }
+
+    /// About where a missing slot k would be.
+    fn would_be(&self, k: i64, wanted: Wall) -> i64 {
+        let shifted = Policy { gap: Gap::Shift, ..self.policy };
+        let day_before = self.zone.stretch(self.zone.index_at(wanted - DAY)).offset;
+        let second = dst::resolve(wanted, &self.zone, shifted).unwrap_or(wanted - day_before);
+        second * 1000 + self.subsec_millis + self.period.millis * k
     }
 
     /// The wall time of slot k before exact time is added; a month that is too short ends sooner.
     fn wall_of(&self, k: i64) -> Option<Wall> {
         let (day, time) = split(self.wall);
+        let days = i64::from(self.period.days).checked_mul(k)?;
+        let within = |day: &i64| *day <= i64::from(days_from_date(YEAR_MAX + 1, 1, 2));
+        if self.period.months == 0 {
+            return i64::from(day).checked_add(days).filter(within).map(|day| wall(day as i32, time));
+        }
         let (year, month, date) = date_from_days(day);
         let months = i64::from(self.period.months).checked_mul(k)?.checked_add(i64::from(month) - 1)?;
         let year = i64::from(year).checked_add(months.div_euclid(12))?;
@@ -371,8 +433,31 @@ impl Repetition {
         }
         let (year, month) = (year as i32, months.rem_euclid(12) as u32 + 1);
         let base = days_from_date(year, month, date.min(days_in_month(year, month)));
-        let days = i64::from(self.period.days).checked_mul(k)?;
-        let day = i64::from(base).checked_add(days)?;
-        (day <= i64::from(days_from_date(YEAR_MAX + 1, 1, 2))).then(|| wall(day as i32, time))
+        i64::from(base).checked_add(days).filter(within).map(|day| wall(day as i32, time))
+    }
+}
+
+/// What the last slot's neighbourhood was.
+#[derive(Default)]
+struct Near {
+    stretch: usize,
+    /// The open days around a closed stretch.
+    closed: Option<(Option<i32>, Option<i32>)>,
+}
+
+impl Near {
+    /// [`DayFilter::settle_one`] for a time of day that is known to be open.
+    fn settle(&mut self, filter: &DayFilter, wanted: Wall) -> Option<Wall> {
+        let (day, time) = split(wanted);
+        let inside = |(before, after): &(Option<i32>, Option<i32>)| {
+            before.is_none_or(|open| open < day) && after.is_none_or(|open| day < open)
+        };
+        if self.closed.filter(inside).is_none() {
+            if filter.days().contains(day) {
+                return Some(wanted);
+            }
+            self.closed = Some(filter.open_around(day));
+        }
+        filter.moved(day, self.closed?).map(|day| wall(day, time))
     }
 }

@@ -25,13 +25,17 @@ pub mod every;
 pub mod interval;
 
 mod civil;
+mod dayset;
 mod describe;
 mod error;
 mod explain;
+mod filter;
 mod moment;
 mod period;
 mod schedule;
 mod seed;
+mod sieve;
+mod spoken;
 mod timetable;
 mod tzdb;
 mod zone;

@@ -84,7 +84,7 @@ impl Moment {
             None => None,
             Some(annotation) => Some(match annotation.kind() {
                 jiff::fmt::temporal::TimeZoneAnnotationKind::Named(name) => name.as_str().to_string(),
-                jiff::fmt::temporal::TimeZoneAnnotationKind::Offset(offset) => print_offset(*offset),
+                jiff::fmt::temporal::TimeZoneAnnotationKind::Offset(offset) => print_offset(offset.seconds()),
                 _ => return Err(wrong(format!("`{text}` has a zone of an unknown kind"))),
             }),
         };
@@ -163,8 +163,7 @@ impl Moment {
     }
 }
 
-fn print_offset(offset: Offset) -> String {
-    let seconds = offset.seconds();
+pub(crate) fn print_offset(seconds: i32) -> String {
     let sign = if seconds < 0 { '-' } else { '+' };
     let minutes = seconds.abs() / 60;
     format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60)
@@ -177,7 +176,7 @@ impl fmt::Display for Moment {
             None => {}
             Some(Written::Zulu) => f.write_str("Z")?,
             Some(Written::Offset(seconds)) => {
-                f.write_str(&print_offset(Offset::from_seconds(seconds).unwrap_or(Offset::UTC)))?;
+                f.write_str(&print_offset(seconds))?;
             }
         }
         match &self.zone {

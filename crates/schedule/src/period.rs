@@ -8,6 +8,7 @@ use std::fmt;
 use jiff::{SignedDuration, Span};
 
 use crate::error::{Code, Error};
+use crate::spoken::Spoken;
 
 /// A positive length of time, in calendar units and in exact time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,8 +95,14 @@ impl Period {
             }
             return Ok(period);
         }
-        let length: SignedDuration = text.parse().map_err(|_| {
-            Error::new(Code::Syntax, format!("`{text}` is not a duration")).at(0..text.len()).hint(hint)
+        let length: SignedDuration = text.parse().map_err(|_| match Spoken::read(text) {
+            Some(spoken) if spoken.is_in_days() => Error::new(
+                Code::Unsupported,
+                format!("`{text}` is counted in days or longer, which differ in length"),
+            )
+            .at(0..text.len())
+            .hint(spoken.way_out()),
+            _ => Error::new(Code::Syntax, format!("`{text}` is not a duration")).at(0..text.len()).hint(hint),
         })?;
         Period::exact(length).map_err(|error| error.at(0..text.len()))
     }

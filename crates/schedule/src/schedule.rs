@@ -15,9 +15,10 @@ use crate::cron::{Dialect, Expression};
 use crate::dst;
 use crate::error::{Code, Error};
 use crate::every::{Every, Origin};
-use crate::interval::Interval;
+use crate::interval::{Interval, Step};
 use crate::moment::Moment;
 use crate::period::Period;
+use crate::spoken::Spoken;
 use crate::timetable::{Binding, Timetable};
 use crate::tzdb::Tzdb;
 
@@ -38,7 +39,7 @@ pub struct Schedule {
     pub calendars: Vec<String>,
     /// What happens to slots that a calendar excludes.
     pub on_excluded: OnExcluded,
-    /// What the reader of the text should know; not part of the schedule.
+    /// How it was written; not part of the schedule.
     pub(crate) remarks: Remarks,
 }
 
@@ -70,9 +71,14 @@ pub struct Bounds {
     pub max_fires: Option<NonZeroU64>,
 }
 
-/// Remarks do not make two schedules different.
+/// How it was written; does not make two schedules different.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Remarks(pub(crate) Vec<String>);
+pub(crate) struct Remarks {
+    /// What the reader of the text should know.
+    pub(crate) notes: Vec<String>,
+    /// The text itself, so that what is found wrong later can point into it.
+    pub(crate) text: String,
+}
 
 impl PartialEq for Remarks {
     fn eq(&self, _: &Remarks) -> bool {
@@ -111,13 +117,35 @@ impl Schedule {
             Dialect::Aws => read_aws(trimmed),
             Dialect::Quartz => read_cron(trimmed, dialect),
         };
-        let (kind, remarks) = read.map_err(|error| error.shifted(lead))?;
-        Ok(Schedule { remarks: Remarks(remarks), ..Schedule::new(kind) })
+        let (kind, notes) = read.map_err(|error| error.shifted(lead))?;
+        Ok(Schedule { remarks: Remarks { notes, text: text.into() }, ..Schedule::new(kind) })
     }
 
     /// Binds it to a job and a database.
     pub fn timetable(&self, tzdb: &Tzdb, binding: &Binding) -> Result<Timetable, Error> {
-        Timetable::new(self, tzdb, binding)
+        Timetable::new(self, tzdb, binding).map_err(|error| self.pointed(error))
+    }
+
+    /// Points an error at the zone or moment that it names, if the text has it.
+    fn pointed(&self, error: Error) -> Error {
+        let text = &self.remarks.text;
+        let zone = match error.code() {
+            Code::Timezone | Code::Conflict => self.kind.zone_names().into_iter().find_map(|name| {
+                let at = text.find(&format!("{name}]"))?;
+                error.message().contains(name).then_some(at..at + name.len())
+            }),
+            _ => None,
+        };
+        match (zone, error.code()) {
+            (Some(zone), Code::Timezone) => error.at(zone),
+            (Some(zone), Code::Conflict) => {
+                // The whole moment: back to the blank or slash before it.
+                let bracket = text[..zone.start].rfind('[').unwrap_or(zone.start);
+                let start = text[..bracket].rfind([' ', '/']).map_or(0, |before| before + 1);
+                error.at(start..zone.end + 1)
+            }
+            _ => error,
+        }
     }
 }
 
@@ -133,6 +161,25 @@ impl FromStr for Schedule {
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.kind.fmt(f)
+    }
+}
+
+impl Kind {
+    /// The zones that its moments name.
+    fn zone_names(&self) -> Vec<&str> {
+        let moments = match self {
+            Kind::At(moment) => vec![moment],
+            Kind::Every(every) => match every.origin() {
+                Origin::Clock { anchor, .. } => anchor.iter().collect(),
+                Origin::Completion => Vec::new(),
+            },
+            Kind::Interval(interval) => match &interval.step {
+                Step::Until(end) => vec![&interval.start, end],
+                Step::Period(_) => vec![&interval.start],
+            },
+            Kind::Now | Kind::After(_) | Kind::Cron(_) => Vec::new(),
+        };
+        moments.into_iter().filter_map(Moment::zone_name).collect()
     }
 }
 
@@ -182,9 +229,7 @@ fn read_standard(text: &str) -> Read {
     {
         return Every::parse(text).map(|every| (Kind::Every(every), Vec::new()));
     }
-    let date_like =
-        text.len() >= 10 && text.as_bytes()[..4].iter().all(u8::is_ascii_digit) && text.as_bytes()[4] == b'-';
-    if one_word && date_like {
+    if one_word && is_date_like(text) {
         return match text.contains('/') && !text.contains('[') {
             true => Err(Error::new(Code::Syntax, "an interval that repeats starts with `R`")
                 .at(0..text.len())
@@ -192,7 +237,40 @@ fn read_standard(text: &str) -> Read {
             false => Moment::parse(text).map(|moment| (Kind::At(moment), Vec::new())),
         };
     }
-    read_cron(text, Dialect::Standard)
+    read_cron(text, Dialect::Standard).map_err(|error| meant(text).unwrap_or(error))
+}
+
+/// What somebody meant who wrote a schedule in a way that is none.
+fn meant(text: &str) -> Option<Error> {
+    let refused =
+        |reason: String, hint: String| Some(Error::new(Code::Syntax, reason).at(0..text.len()).hint(hint));
+    if let Some(spoken) = Spoken::read(text) {
+        return refused(format!("`{text}` is not how a period is written"), spoken.way_out());
+    }
+    let (name, inside) = text.strip_suffix(')').and_then(|text| text.split_once('(')).unwrap_or_default();
+    let is = |word: &str| name.eq_ignore_ascii_case(word);
+    if is("rate") || is("cron") || is("at") {
+        let ours =
+            Spoken::read(inside).filter(|_| is("rate")).map(|spoken| format!(", or {}", spoken.way_out()));
+        return refused(
+            format!("`{name}(...)` is how AWS writes it"),
+            format!("import it with the dialect `aws`{}", ours.unwrap_or_default()),
+        );
+    }
+    if let Some((date, time)) = text.split_once(' ').filter(|(date, _)| is_date_like(date)) {
+        let joined = format!("{date}T{}", time.trim_start());
+        return match Moment::parse(&joined) {
+            Ok(_) => {
+                refused(format!("`{text}` has a blank where a `T` belongs"), format!("write `@at {joined}`"))
+            }
+            Err(error) => Some(error.at(0..text.len())),
+        };
+    }
+    None
+}
+
+fn is_date_like(text: &str) -> bool {
+    text.len() >= 10 && text.as_bytes()[..4].iter().all(u8::is_ascii_digit) && text.as_bytes()[4] == b'-'
 }
 
 fn read_cron(text: &str, dialect: Dialect) -> Read {

@@ -9,17 +9,19 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::calendar::{Calendar, Calendars, DayFilter, OnExcluded, Verdict};
+use crate::calendar::{Calendar, Calendars, OnExcluded};
 use crate::civil::{DAY, YEAR_MAX, days_from_date};
 use crate::cron::Pattern;
 use crate::dst::{self, Policy, Resolver};
 use crate::error::{Code, Error};
 use crate::every::{Beat, Origin};
+use crate::filter::{DayFilter, Verdict};
 use crate::interval::{Repetition, Step, end_before_start};
 use crate::moment::Moment;
 use crate::period::Period;
 use crate::schedule::{Kind, Schedule};
 use crate::seed::Seed;
+use crate::sieve::{CLOCKS_MAX, Filters, Sieve, Source};
 use crate::tzdb::Tzdb;
 use crate::zone::Zone;
 
@@ -95,7 +97,7 @@ pub(crate) enum Slots {
     Beat(Beat),
     /// The first slot; the next ones need a completion.
     Completion {
-        first: i64,
+        first: Option<i64>,
         period: i64,
     },
     Repetition(Repetition),
@@ -105,11 +107,26 @@ pub(crate) enum Slots {
     },
 }
 
-/// After so many slots excluded in a row by a calendar with its own clock there is none.
-const EXCLUDED_MAX: u32 = 10_000;
+/// So many slots excluded in a row are tried one by one; then whole stretches are counted.
+const TRIES_MAX: u32 = 64;
 
-/// One past the last instant of 2199, in milliseconds.
-const HORIZON_MS: i64 = days_from_date(YEAR_MAX + 1, 1, 1) as i64 * DAY * 1000;
+/// The first stretch that is counted; each following one is twice as long.
+const FAR_MS: i64 = 64 * DAY * 1000;
+
+/// A stretch this short is searched slot by slot.
+const NEAR_MS: i64 = DAY * 1000;
+
+/// More calendars than this are better joined into one.
+pub(crate) const CALENDARS_MAX: usize = 8;
+
+/// Before the first instant of 1970 on every clock, in milliseconds: calendars allow nothing earlier.
+const BEFORE_MS: i64 = -3 * DAY * 1000;
+
+/// After the last instant of 2199 on every clock, in milliseconds.
+const BEYOND_MS: i64 = days_from_date(YEAR_MAX + 1, 1, 3) as i64 * DAY * 1000;
+
+/// A longer spread would let a run start closer to another year's slot than to its own.
+const SPREAD_MAX: Duration = Duration::from_secs(366 * DAY as u64);
 
 impl Timetable {
     pub(crate) fn new(schedule: &Schedule, tzdb: &Tzdb, binding: &Binding) -> Result<Self, Error> {
@@ -119,12 +136,23 @@ impl Timetable {
             return Err(Error::new(Code::Conflict, format!("the start {start} is after the end {end}"))
                 .hint("swap them"));
         }
+        if let Some(spread) = schedule.spread.filter(|spread| *spread > SPREAD_MAX) {
+            return Err(Error::new(
+                Code::OutOfRange,
+                format!("a spread of {} days is too long", spread.as_secs() / DAY as u64),
+            )
+            .hint("the longest is 366 days"));
+        }
         let zone = tzdb.zone(own_zone(&schedule.kind).unwrap_or(&schedule.timezone))?;
         let calendars = Named::find(schedule, binding, &zone, tzdb)?;
         let registered = binding.registered_at.as_millisecond();
+        let in_our_years = |at: &i64| *at < zone.years_end() * 1000;
         let mut filters = calendars.foreign;
         let slots = match &schedule.kind {
-            Kind::Now => Slots::Once(settle(Some(registered), &zone, schedule.dst, calendars.own.as_ref())),
+            Kind::Now => {
+                let at = Some(registered).filter(in_our_years);
+                Slots::Once(settle(at, &zone, schedule.dst, calendars.own.as_ref()))
+            }
             Kind::At(moment) => {
                 let placed = moment.place(tzdb, &zone, schedule.dst)?;
                 let settled = settle(placed.millis, &zone, schedule.dst, calendars.own.as_ref());
@@ -138,17 +166,17 @@ impl Timetable {
                     zone: Arc::clone(&zone),
                 };
                 let twice = Repetition::new(&placed, registered, *period, Some(2), schedule.dst);
-                let at = twice.last_before(HORIZON_MS).filter(|at| *at > registered);
+                let at = twice.last_before(BEYOND_MS).filter(|at| *at > registered);
                 Slots::Once(settle(at, &zone, schedule.dst, calendars.own.as_ref()))
             }
             Kind::Every(every) => {
                 filters.extend(calendars.own.map(|filter| (filter, Arc::clone(&zone))));
                 let period = every.period().millis;
                 match every.origin() {
-                    Origin::Completion => Slots::Completion {
-                        first: schedule.bounds.start.map_or(registered, ceil_millis),
-                        period,
-                    },
+                    Origin::Completion => {
+                        let first = schedule.bounds.start.map_or(registered, ceil_millis);
+                        Slots::Completion { first: Some(first).filter(in_our_years), period }
+                    }
                     Origin::Clock { anchor, phase_ms } => {
                         let anchor = match anchor {
                             Some(moment) => {
@@ -195,7 +223,14 @@ impl Timetable {
             },
         };
         check_moves(schedule, &zone, &filters)?;
-        Ok(Timetable { schedule: schedule.clone(), zone, slots, filters, seed: binding.seed })
+        let mut timetable =
+            Timetable { schedule: schedule.clone(), zone, slots, filters, seed: binding.seed };
+        if let Slots::Completion { first: Some(first), period } = timetable.slots {
+            // The first one waits for the calendars, as every later one does.
+            let first = timetable.allowed_from(first).map(floor_millis);
+            timetable.slots = Slots::Completion { first, period };
+        }
+        Ok(timetable)
     }
 
     /// The first slot strictly after `t`.
@@ -238,16 +273,14 @@ impl Timetable {
     /// The first instant from `at` on that calendars and bounds allow.
     fn allowed_from(&self, at: i64) -> Option<Timestamp> {
         let bounds = &self.schedule.bounds;
-        let mut at = at.max(bounds.start.map_or(at, ceil_millis));
-        for _ in 0..EXCLUDED_MAX {
-            match self.excluded(at) {
-                Some((until, _)) => at = until,
-                None => {
-                    return instant(at).filter(|slot| bounds.end.is_none_or(|end| *slot <= end));
-                }
-            }
-        }
-        None
+        let at = at.max(bounds.start.map_or(at, ceil_millis));
+        let at = match is_allowed(&self.filters, at) {
+            true => at,
+            // Calendars open on whole seconds.
+            false => first_let_through(&Slots::seconds_from(at), &self.zone, &self.filters, at)?,
+        };
+        let in_our_years = at < self.zone.years_end() * 1000;
+        instant(at).filter(|slot| in_our_years && bounds.end.is_none_or(|end| *slot <= end))
     }
 
     /// Slots after `t`, in order, at most the schedule's maximum number of fires.
@@ -258,9 +291,7 @@ impl Timetable {
             .take(usize::try_from(most).unwrap_or(usize::MAX))
     }
 
-    /// How many slots lie in `from..to`, without visiting each (unless calendars with a clock of
-    /// their own make the slots irregular; then each allowed stretch is visited, a fraction of a
-    /// millisecond for a year).
+    /// How many slots lie in `from..to`, without visiting each.
     pub fn count(&self, from: Timestamp, to: Timestamp) -> u64 {
         let (mut low, mut high) = (ceil_millis(from), ceil_millis(to));
         if let Some(start) = self.schedule.bounds.start {
@@ -272,16 +303,10 @@ impl Timetable {
         if low >= high {
             return 0;
         }
-        if self.filters.is_empty() {
-            return self.bare_count(low, high);
+        match self.filters.is_empty() {
+            true => self.slots.count(&self.zone, low, high),
+            false => self.slots.count_through(&self.zone, &self.filters, low, high),
         }
-        let mut total = 0;
-        while let Some(slot) = self.next_from(low).filter(|slot| *slot < high) {
-            let until = self.allowed_until(slot).min(high);
-            total += self.bare_count(slot, until);
-            low = until;
-        }
-        total
     }
 
     /// The zone whose clock the schedule follows.
@@ -318,117 +343,198 @@ impl Timetable {
         }
     }
 
-    /// Refuses a schedule that has no slot after `t`, as a registration does.
+    /// Refuses a schedule that has no slot after `t`, as a registration does. Where the registration itself
+    /// is the slot, one at `t` will do.
     pub fn must_fire_after(&self, t: Timestamp) -> Result<Timestamp, Error> {
-        self.next_after(t).ok_or_else(|| {
-            Error::new(Code::NeverFires, format!("`{}` never fires after {t}", self.schedule))
-                .hint("check the dates: slots are searched to the end of 2199")
+        let fires_at_once = self.schedule.kind == Kind::Now || matches!(self.slots, Slots::Completion { .. });
+        let after = match fires_at_once {
+            true => instant(floor_millis(t) - 1).unwrap_or(Timestamp::MIN),
+            false => t,
+        };
+        self.next_after(after).ok_or_else(|| match self.does_not_exist() {
+            Some(why) => Error::new(Code::NeverFires, format!("`{}` never fires: {why}", self.schedule))
+                .hint("choose a time that exists, or another `dst_gap`"),
+            None => Error::new(Code::NeverFires, format!("`{}` never fires after {t}", self.schedule))
+                .hint("check the dates: slots are searched to the end of 2199"),
         })
     }
 
-    fn next_from(&self, mut from: i64) -> Option<i64> {
-        for _ in 0..EXCLUDED_MAX {
-            let slot = self.bare_next_from(from)?;
-            match self.excluded(slot) {
-                None => return Some(slot),
-                Some((until, _)) => from = until.max(slot + 1),
-            }
-        }
-        None
-    }
-
-    fn last_before(&self, mut to: i64) -> Option<i64> {
-        for _ in 0..EXCLUDED_MAX {
-            let slot = self.bare_last_before(to)?;
-            match self.excluded(slot) {
-                None => return Some(slot),
-                Some((_, since)) => to = since.min(slot),
-            }
-        }
-        None
-    }
-
-    fn bare_next_from(&self, from: i64) -> Option<i64> {
-        match &self.slots {
-            Slots::Once(at) => at.filter(|at| *at >= from),
-            Slots::Beat(beat) => beat.next_from(from),
-            Slots::Completion { first, .. } => Some(*first).filter(|first| *first >= from),
-            Slots::Repetition(repetition) => repetition.next_from(from),
-            Slots::Cron { pattern, policy } => {
-                let second = self.resolver(pattern, *policy).next_from(ceil_second(from))?;
-                return Some(second * 1000);
-            }
-        }
-        .filter(|slot| *slot < HORIZON_MS)
-    }
-
-    fn bare_last_before(&self, to: i64) -> Option<i64> {
-        if let Slots::Cron { pattern, policy } = &self.slots {
-            let second = self.resolver(pattern, *policy).last_before(ceil_second(to))?;
-            return Some(second * 1000);
-        }
-        let to = to.min(HORIZON_MS);
-        match &self.slots {
-            Slots::Once(at) => at.filter(|at| *at < to),
-            Slots::Beat(beat) => beat.last_before(to),
-            Slots::Completion { first, .. } => Some(*first).filter(|first| *first < to),
-            Slots::Repetition(repetition) => repetition.last_before(to),
-            Slots::Cron { .. } => None,
+    fn next_from(&self, from: i64) -> Option<i64> {
+        match self.filters.is_empty() {
+            true => self.slots.next_from(&self.zone, from),
+            false => first_let_through(&self.slots, &self.zone, &self.filters, from),
         }
     }
 
-    fn bare_count(&self, from: i64, to: i64) -> u64 {
-        if let Slots::Cron { pattern, policy } = &self.slots {
-            return self.resolver(pattern, *policy).count(ceil_second(from), ceil_second(to));
-        }
-        let to = to.min(HORIZON_MS);
-        match &self.slots {
-            Slots::Once(Some(at)) => u64::from((from..to).contains(at)),
-            Slots::Beat(beat) => beat.count(from, to),
-            Slots::Completion { first, .. } => u64::from((from..to).contains(first)),
-            Slots::Repetition(repetition) => repetition.count(from, to),
-            Slots::Once(None) | Slots::Cron { .. } => 0,
+    fn last_before(&self, to: i64) -> Option<i64> {
+        match self.filters.is_empty() {
+            true => self.slots.last_before(&self.zone, to),
+            false => last_let_through(&self.slots, &self.zone, &self.filters, to),
         }
     }
 
     pub(crate) fn resolver<'a>(&'a self, pattern: &'a Pattern, policy: Policy) -> Resolver<'a, Pattern> {
         Resolver { times: pattern, zone: &self.zone, policy }
     }
+}
 
-    /// The stretch around an instant in which a calendar excludes everything: (end, start).
-    fn excluded(&self, at: i64) -> Option<(i64, i64)> {
-        self.filters.iter().find_map(|(filter, zone)| {
-            let second = at.div_euclid(1000);
-            let stretch = zone.stretch(zone.index_at(second));
-            match filter.check(second + stretch.offset) {
-                Verdict::Allowed { .. } => None,
-                Verdict::Excluded { until, since } => {
-                    // Not past the next change of the clock: there the wall time means another instant.
-                    let index = zone.index_at(second);
-                    let until = (until - stretch.offset).min(zone.end(index));
-                    let since = (since - stretch.offset).max(stretch.start);
-                    Some((until * 1000, since * 1000))
-                }
+/// The slots themselves, before bounds and calendars that judge instants. All times are milliseconds.
+impl Slots {
+    /// Every whole second from an instant on.
+    fn seconds_from(at: i64) -> Self {
+        let first = ceil_second(at) * 1000;
+        Slots::Beat(Beat { anchor: first, period: 1000, first })
+    }
+
+    fn next_from(&self, zone: &Zone, from: i64) -> Option<i64> {
+        match self {
+            Slots::Once(at) | Slots::Completion { first: at, .. } => at.filter(|at| *at >= from),
+            Slots::Beat(beat) => beat.next_from(from).filter(|slot| *slot < zone.years_end() * 1000),
+            Slots::Repetition(repetition) => repetition.next_from(from),
+            Slots::Cron { pattern, policy } => {
+                let resolver = Resolver { times: &**pattern, zone, policy: *policy };
+                Some(resolver.next_from(ceil_second(from))? * 1000)
             }
-        })
+        }
     }
 
-    /// The end of the stretch in which every calendar allows what it allows at `at`.
-    fn allowed_until(&self, at: i64) -> i64 {
-        self.filters
-            .iter()
-            .map(|(filter, zone)| {
-                let second = at.div_euclid(1000);
-                let index = zone.index_at(second);
-                let offset = zone.stretch(index).offset;
-                match filter.check(second + offset) {
-                    Verdict::Allowed { until } => (until - offset).min(zone.end(index)) * 1000,
-                    Verdict::Excluded { .. } => at + 1,
-                }
-            })
-            .min()
-            .unwrap_or(HORIZON_MS)
+    fn last_before(&self, zone: &Zone, to: i64) -> Option<i64> {
+        match self {
+            Slots::Once(at) | Slots::Completion { first: at, .. } => at.filter(|at| *at < to),
+            Slots::Beat(beat) => beat.last_before(to.min(zone.years_end() * 1000)),
+            Slots::Repetition(repetition) => repetition.last_before(to),
+            Slots::Cron { pattern, policy } => {
+                let resolver = Resolver { times: &**pattern, zone, policy: *policy };
+                Some(resolver.last_before(ceil_second(to))? * 1000)
+            }
+        }
     }
+
+    fn count(&self, zone: &Zone, from: i64, to: i64) -> u64 {
+        match self {
+            Slots::Once(at) | Slots::Completion { first: at, .. } => {
+                u64::from(at.is_some_and(|at| (from..to).contains(&at)))
+            }
+            Slots::Beat(beat) => beat.count(from, to.min(zone.years_end() * 1000)),
+            Slots::Repetition(repetition) => repetition.count(from, to),
+            Slots::Cron { pattern, policy } => {
+                let resolver = Resolver { times: &**pattern, zone, policy: *policy };
+                resolver.count(ceil_second(from), ceil_second(to))
+            }
+        }
+    }
+
+    fn count_through(&self, zone: &Zone, filters: &Filters, from: i64, to: i64) -> u64 {
+        let (from, to) = (from.max(BEFORE_MS), to.min(BEYOND_MS));
+        match self.sieve(zone, filters, from, to) {
+            Some(mut sieve) => sieve.count(from, to),
+            None => {
+                u64::from(self.next_from(zone, from).is_some_and(|at| at < to && is_allowed(filters, at)))
+            }
+        }
+    }
+
+    /// Counts through calendars; nothing for the kinds with a single slot.
+    fn sieve<'a>(&'a self, zone: &'a Zone, filters: &'a Filters, from: i64, to: i64) -> Option<Sieve<'a>> {
+        let source = match self {
+            Slots::Once(_) | Slots::Completion { .. } => return None,
+            Slots::Beat(beat) => Source::Beat(*beat, zone.years_end() * 1000),
+            Slots::Repetition(repetition) => match repetition.as_beat() {
+                Some((beat, end)) => Source::Beat(beat, end.min(zone.years_end() * 1000)),
+                None => Source::Repetition(repetition),
+            },
+            Slots::Cron { pattern, policy } => {
+                Source::Cron(Resolver { times: &**pattern, zone, policy: *policy })
+            }
+        };
+        Some(Sieve::new(source, filters, from, to))
+    }
+}
+
+/// The first slot from an instant on that the calendars let through.
+fn first_let_through(slots: &Slots, zone: &Zone, filters: &Filters, from: i64) -> Option<i64> {
+    let mut from = from.max(BEFORE_MS);
+    for _ in 0..TRIES_MAX {
+        let slot = slots.next_from(zone, from)?;
+        match closed_around(filters, slot) {
+            None => return Some(slot),
+            Some((_, until)) => from = until.max(slot + 1),
+        }
+    }
+    // Count ever longer stretches until one has a slot, then halve it.
+    let mut sieve = slots.sieve(zone, filters, from, BEYOND_MS)?;
+    let (mut low, mut length) = (from, FAR_MS);
+    while low < BEYOND_MS && sieve.count(low, low + length) == 0 {
+        (low, length) = (low + length, length * 2);
+    }
+    while length > NEAR_MS {
+        length /= 2;
+        if sieve.count(low, low + length) == 0 {
+            low += length;
+        }
+    }
+    // At most a day with a slot in it: as many steps as its windows.
+    while low < BEYOND_MS {
+        let slot = slots.next_from(zone, low)?;
+        match closed_around(filters, slot) {
+            None => return Some(slot),
+            Some((_, until)) => low = until.max(slot + 1),
+        }
+    }
+    None
+}
+
+/// [`first_let_through`], the other way.
+fn last_let_through(slots: &Slots, zone: &Zone, filters: &Filters, to: i64) -> Option<i64> {
+    let mut to = to.min(BEYOND_MS);
+    for _ in 0..TRIES_MAX {
+        let slot = slots.last_before(zone, to)?;
+        match closed_around(filters, slot) {
+            None => return Some(slot),
+            Some((since, _)) => to = since.min(slot),
+        }
+    }
+    let mut sieve = slots.sieve(zone, filters, BEFORE_MS, to)?;
+    let (mut high, mut length) = (to, FAR_MS);
+    while high > BEFORE_MS && sieve.count(high - length, high) == 0 {
+        (high, length) = (high - length, length * 2);
+    }
+    while length > NEAR_MS {
+        length /= 2;
+        if sieve.count(high - length, high) == 0 {
+            high -= length;
+        }
+    }
+    while high > BEFORE_MS {
+        let slot = slots.last_before(zone, high)?;
+        match closed_around(filters, slot) {
+            None => return Some(slot),
+            Some((since, _)) => high = since.min(slot),
+        }
+    }
+    None
+}
+
+/// The stretch around an instant in which a calendar excludes everything: (start, end).
+fn closed_around(filters: &Filters, at: i64) -> Option<(i64, i64)> {
+    filters.iter().find_map(|(filter, zone)| {
+        let second = at.div_euclid(1000);
+        let index = zone.index_at(second);
+        let stretch = zone.stretch(index);
+        match filter.check(second + stretch.offset) {
+            Verdict::Allowed { .. } => None,
+            Verdict::Excluded { until, since } => {
+                // Not past the next change of the clock: there the wall time means another instant.
+                let until = (until - stretch.offset).min(zone.end(index));
+                let since = (since - stretch.offset).max(stretch.start);
+                Some((since * 1000, until * 1000))
+            }
+        }
+    })
+}
+
+fn is_allowed(filters: &Filters, at: i64) -> bool {
+    closed_around(filters, at).is_none()
 }
 
 /// A zone in brackets inside the text stands above the schedule's.
@@ -472,29 +578,59 @@ struct Named {
 
 impl Named {
     fn find(schedule: &Schedule, binding: &Binding, zone: &Arc<Zone>, tzdb: &Tzdb) -> Result<Self, Error> {
+        if schedule.calendars.len() > CALENDARS_MAX {
+            return Err(Error::new(
+                Code::Calendar,
+                format!("a schedule has at most {CALENDARS_MAX} calendars, not {}", schedule.calendars.len()),
+            )
+            .hint("join some of them into one calendar"));
+        }
         let mut own: Vec<Arc<Calendar>> = Vec::new();
-        let mut foreign = Vec::new();
+        let mut foreign: Vec<(Vec<Arc<Calendar>>, Arc<Zone>)> = Vec::new();
         for name in &schedule.calendars {
             let calendar = binding.calendars.get(name).ok_or_else(|| {
                 Error::new(Code::Calendar, format!("calendar `{name}` not found"))
                     .hint("create it first, or correct its name")
             })?;
-            match calendar.zone().map(|zone| tzdb.zone(zone)).transpose()? {
-                Some(other) if !other.is_same_clock(zone) => {
-                    foreign.push((DayFilter::new(vec![Arc::clone(calendar)], schedule.on_excluded), other));
-                }
-                _ => own.push(Arc::clone(calendar)),
+            let clock = calendar.zone().map(|zone| tzdb.zone(zone)).transpose()?;
+            match clock.filter(|other| !other.is_same_clock(zone)) {
+                None => own.push(Arc::clone(calendar)),
+                Some(clock) => match foreign.iter_mut().find(|(_, known)| known.is_same_clock(&clock)) {
+                    Some((calendars, _)) => calendars.push(Arc::clone(calendar)),
+                    None => foreign.push((vec![Arc::clone(calendar)], clock)),
+                },
             }
         }
-        let own = (!own.is_empty()).then(|| DayFilter::new(own, schedule.on_excluded));
-        Ok(Named { own, foreign })
+        if foreign.len() >= CLOCKS_MAX {
+            return Err(Error::new(
+                Code::Calendar,
+                format!("the calendars are in {} time zones beside the schedule's", foreign.len()),
+            )
+            .hint(format!(
+                "at most {} is possible: leave the zone out where it does not matter",
+                CLOCKS_MAX - 1
+            )));
+        }
+        let filter = |calendars: &[Arc<Calendar>]| DayFilter::new(calendars, schedule.on_excluded);
+        Ok(Named {
+            own: (!own.is_empty()).then(|| match counts_business_days(schedule) {
+                true => filter(&own).with_business_days(&own),
+                false => filter(&own),
+            }),
+            foreign: foreign.into_iter().map(|(calendars, clock)| (filter(&calendars), clock)).collect(),
+        })
     }
+}
+
+fn counts_business_days(schedule: &Schedule) -> bool {
+    matches!(&schedule.kind, Kind::Cron(expression) if expression.has_business_days())
 }
 
 /// Moving a slot by days needs wall-clock slots and calendars on the same clock.
 fn check_moves(schedule: &Schedule, zone: &Zone, filters: &[(DayFilter, Arc<Zone>)]) -> Result<(), Error> {
-    let business = matches!(&schedule.kind, Kind::Cron(expression) if expression.has_business_days());
-    if business && let Some((_, calendar)) = filters.first() {
+    if counts_business_days(schedule)
+        && let Some((_, calendar)) = filters.first()
+    {
         return Err(Error::new(
             Code::Conflict,
             format!(

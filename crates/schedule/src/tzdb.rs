@@ -123,6 +123,9 @@ impl Tzdb {
             return Ok(Arc::clone(zone));
         }
         let zone = Arc::new(self.load(name)?);
+        if name.starts_with(['+', '-']) {
+            return Ok(zone); // Made in no time; thousands of offsets would crowd out the zones.
+        }
         let mut zones = self.zones.write().unwrap_or_else(PoisonError::into_inner);
         // The same zone in many spellings of its case must not fill the memory.
         if zones.len() < ZONES_MAX {
@@ -136,7 +139,7 @@ impl Tzdb {
             return Err(Error::new(Code::Timezone, "the time zone's name is too long").hint(ZONE_HINT));
         }
         if let Some(offset) = parse_offset(name) {
-            return offset.map(|seconds| Zone::fixed(name.to_string(), seconds));
+            return offset.map(|seconds| Zone::fixed(crate::moment::print_offset(seconds), seconds.into()));
         }
         if let Some(reason) = refusal(name) {
             return Err(reason);
@@ -219,7 +222,7 @@ impl fmt::Debug for Tzdb {
 /// The longest IANA name has 32 characters.
 pub(crate) const ZONE_NAME_MAX: usize = 64;
 
-/// There are about 600 names; the rest is room for offsets and odd spellings.
+/// There are about 600 names; the rest is room for odd spellings.
 const ZONES_MAX: usize = 2_000;
 
 const ZONE_HINT: &str = "use an IANA name such as `Europe/Paris`, `UTC`, or an offset such as `+05:30`";
@@ -251,7 +254,7 @@ fn read_version(directory: &Path) -> Option<String> {
 }
 
 /// `+05:30`, `-08`, `+0530`; `None` if it is not an offset at all.
-fn parse_offset(text: &str) -> Option<Result<i64, Error>> {
+fn parse_offset(text: &str) -> Option<Result<i32, Error>> {
     let sign = match text.bytes().next()? {
         b'+' => 1,
         b'-' => -1,
@@ -265,7 +268,7 @@ fn parse_offset(text: &str) -> Option<Result<i64, Error>> {
         _ => None,
     };
     let number =
-        |s: &str| (s.len() == 2 && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse::<i64>().ok())?;
+        |s: &str| (s.len() == 2 && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse::<i32>().ok())?;
     let seconds = parts.and_then(|(hours, minutes)| {
         let (hours, minutes) = (number(hours)?, number(minutes)?);
         let seconds = hours * 3600 + minutes * 60;
@@ -324,4 +327,37 @@ fn one_edit_apart(a: &str, b: &str) -> bool {
         && (tail(rest_a, 1) == tail(rest_b, 1)
             || tail(rest_a, 1).as_deref() == Some(rest_b)
             || tail(rest_b, 1).as_deref() == Some(rest_a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+    fn backed(version: &str, fallback: Option<TimeZoneDatabase>) -> Result<Tzdb, String> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/tzdata").join(version);
+        let database = read_directory(&directory)?;
+        Ok(Tzdb::new(Source::System(directory), database, fallback))
+    }
+
+    #[test]
+    fn a_zone_that_the_system_leaves_out_comes_from_the_binary() -> Outcome {
+        assert!(backed("2025b", None)?.zone("Asia/Tokyo").is_err());
+        let tokyo = backed("2025b", Some(TimeZoneDatabase::bundled()))?.zone("Asia/Tokyo")?;
+        assert_eq!(tokyo.offset_at(Timestamp::UNIX_EPOCH), 9 * 3600);
+        assert!(Tzdb::system().is_none_or(|system| system.fallback.is_some()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_zone_that_the_system_has_stands_above_the_binary() -> Outcome {
+        // 2026f cancelled Havana's change of November 2026; the binary agrees with one of the two.
+        let november: Timestamp = "2026-11-02T00:00:00Z".parse()?;
+        for (version, hours) in [("2025b", -5), ("2026f", -4)] {
+            let havana = backed(version, Some(TimeZoneDatabase::bundled()))?.zone("America/Havana")?;
+            assert_eq!(havana.offset_at(november), hours * 3600, "{version}");
+        }
+        Ok(())
+    }
 }

@@ -14,6 +14,7 @@ use crate::civil::{Wall, YEAR_MAX, days_from_date, wall};
 pub struct Zone {
     name: String,
     stretches: Box<[Stretch]>,
+    years_end: i64,
 }
 
 /// A time during which the offset does not change.
@@ -48,12 +49,20 @@ impl Zone {
                 changes.push((at, offset));
             }
         }
-        Zone { name, stretches: stretches(&changes) }
+        Zone::of(name, &changes)
     }
 
     /// A zone that is one offset for ever.
     pub(crate) fn fixed(name: String, offset: i64) -> Self {
-        Zone { name, stretches: stretches(&[(BEGINNING, offset)]) }
+        Zone::of(name, &[(BEGINNING, offset)])
+    }
+
+    fn of(name: String, changes: &[(i64, i64)]) -> Self {
+        let midnight = wall(days_from_date(YEAR_MAX + 1, 1, 1), 0);
+        let mut zone = Zone { name, stretches: stretches(changes), years_end: midnight };
+        // No clock changes near a New Year's midnight, so the offset of about then is that of then.
+        zone.years_end -= zone.stretch(zone.index_at(midnight)).offset;
+        zone
     }
 
     /// The name it was asked for by, such as `America/New_York` or `+05:30`.
@@ -90,6 +99,11 @@ impl Zone {
 
     pub(crate) fn wall_at(&self, second: i64) -> Wall {
         second + self.stretch(self.index_at(second)).offset
+    }
+
+    /// One past the last second of 2199 on this clock: the end of every schedule that follows it.
+    pub(crate) fn years_end(&self) -> i64 {
+        self.years_end
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -134,6 +134,36 @@ fn the_third_business_day_of_the_month_counts_allowed_days() {
 }
 
 #[test]
+fn business_days_are_monday_to_friday_unless_a_calendar_speaks_of_weekdays() {
+    // August 2026 starts on a Saturday.
+    let holidays = || Calendar::new().exclude_date("08-04").unwrap();
+    let third = |calendars: &[Calendar]| {
+        let mut third = plan("0 9 3B 8 *", "UTC");
+        for (n, calendar) in calendars.iter().enumerate() {
+            third = third.with(&n.to_string(), calendar.clone());
+        }
+        let next = third.bind().unwrap().next_after(at("2026-08-01T00:00:00Z")).unwrap();
+        next.to_string()[8..10].to_string()
+    };
+    assert_eq!(third(&[]), "05");
+    assert_eq!(third(&[holidays()]), "06", "weekends are none, the holiday is none");
+    assert_eq!(third(&[Calendar::weekdays(), holidays()]), "06");
+    let worked_saturday = holidays().include_weekdays("MON-SAT").unwrap();
+    assert_eq!(third(std::slice::from_ref(&worked_saturday)), "05", "the calendar says that Saturdays count");
+    assert_eq!(third(&[worked_saturday, holidays()]), "05", "one calendar's word is enough");
+    let opened = Calendar::new().include_date("2026-08-01").unwrap().exclude_date("08-04").unwrap();
+    let listed =
+        (3..10).fold(opened, |calendar, day| calendar.include_date(&format!("08-{day:02}")).unwrap());
+    assert_eq!(third(&[listed]), "05", "a Saturday included by its date counts");
+    // The slot itself still may not be where calendars do not allow it.
+    let every_day = Calendar::new().include_weekdays("*").unwrap();
+    plan("0 9 24B,31B 8 *", "UTC")
+        .with("all", every_day)
+        .expect("2026-08-01T00:00:00Z", &["2026-08-24T09:00:00Z", "2026-08-31T09:00:00Z"]);
+    assert_eq!(plan("0 9 24B * *", "UTC").bind().unwrap().next_after(at("1970-01-01T00:00:00Z")), None);
+}
+
+#[test]
 fn an_included_date_opens_a_closed_weekday_and_an_excluded_one_stays_closed() {
     let working_saturday = business().include_date("2026-01-03").unwrap();
     plan("0 9 * * *", "UTC").with("work", working_saturday).expect(
@@ -370,6 +400,42 @@ fn a_period_from_completion_waits_for_the_completion() {
     assert_eq!(given("2026-01-01T00:02:00Z", "2026-01-01T00:01:30Z"), Some(at("2026-01-01T00:06:30Z")));
     // Whatever was computed, a slot never lies in the past.
     assert_eq!(given("2026-01-01T02:00:00Z", "2026-01-01T00:01:30Z"), Some(at("2026-01-01T02:00:00.001Z")));
+}
+
+#[test]
+fn a_first_slot_from_completion_waits_for_its_calendar() {
+    // Registered on a Saturday evening: Monday's opening is the first slot.
+    let hours = Calendar::weekdays().include_window("09:00-17:00").unwrap();
+    for zone in [None, Some("Europe/Paris")] {
+        let calendar = zone.map_or(hours.clone(), |zone| hours.clone().in_zone(zone));
+        let mut delay = plan("@every 5m from completion", "UTC").with("hours", calendar);
+        delay.binding.registered_at = at("2026-01-03T20:00:00.250Z");
+        let timetable = delay.bind().unwrap();
+        let opens = at(if zone.is_some() { "2026-01-05T08:00:00Z" } else { "2026-01-05T09:00:00Z" });
+        assert_eq!(timetable.next_after(at("2026-01-01T00:00:00Z")), Some(opens));
+        assert_eq!(timetable.must_fire_after(delay.binding.registered_at).unwrap(), opens);
+        assert_eq!(timetable.count(at("2026-01-01T00:00:00Z"), at("2027-01-01T00:00:00Z")), 1);
+    }
+    let closed = Calendar::new().exclude_weekdays("*").unwrap();
+    let never = plan("@every 5m from completion", "UTC").with("closed", closed).bind().unwrap();
+    assert_eq!(never.next_after(at("1969-01-01T00:00:00Z")), None);
+}
+
+#[test]
+fn what_fires_at_its_registration_may_be_registered() {
+    for registered in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.000000001Z", "1969-12-31T23:59:59.9999Z"]
+    {
+        let registered_at = at(registered);
+        for text in ["@now", "@every 5m from completion"] {
+            let mut plan = plan(text, "UTC");
+            plan.binding.registered_at = registered_at;
+            let first = plan.bind().unwrap().must_fire_after(registered_at).unwrap();
+            assert!(
+                registered_at.duration_since(first).abs() < SignedDuration::from_millis(1),
+                "{text}: {first}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -51,6 +51,16 @@ fn warnings_name_every_doubt_and_nothing_else() {
     assert!(warnings("0 0 13 * FRI", "UTC").starts_with("day-of-month and weekday are both set"));
     assert!(warnings("* * * * * *", "UTC").starts_with("runs every second"));
     assert!(warnings("30 2 * * *", "America/New_York").starts_with("falls in a DST gap on 8 March 2026"));
+    let gap = "falls in a DST gap on 8 March 2026 (dst_gap = after";
+    assert!(warnings("R/2026-01-01T02:30/P1D", "America/New_York").starts_with(gap));
+    assert!(warnings("2026-03-08T02:30", "America/New_York").starts_with(gap));
+    assert!(warnings("2026-03-08T02:30[America/New_York]", "UTC").starts_with(gap));
+    for text in ["@every 1s", "PT1S", "R/2026-01-01T00:00Z/PT1S"] {
+        assert_eq!(warnings(text, "UTC"), "runs every second, 86,400 times a day", "{text}");
+    }
+    let minutes = "runs every second of the minutes it names";
+    assert_eq!(warnings("* * 9-17 * * *", "UTC"), format!("{minutes}, 32,400 times a day"));
+    assert_eq!(warnings("* 30 9 * * *", "UTC"), format!("{minutes}, 60 times a day"));
     assert!(warnings("0 0 30 2 *", "UTC").starts_with("never fires"));
     assert!(warnings("0 0 0 1 1 * 1999", "UTC").starts_with("never fires"));
     assert!(warnings("0/15 * * * *", "UTC").contains("read as `0-59/15`"));
@@ -62,11 +72,31 @@ fn warnings_name_every_doubt_and_nothing_else() {
         ("30 1 * * *", "America/New_York"),
         ("30 2 * * *", "America/Phoenix"),
         ("0 0 29 2 *", "UTC"),
-        ("@every 1s", "UTC"),
+        ("@every 2s", "UTC"),
+        ("R5/2026-01-01T00:00Z/PT1S", "UTC"),
+        ("R/2026-01-01T02:30/PT24H", "America/New_York"),
         ("@every 5m from completion", "UTC"),
     ] {
         assert_eq!(warnings(text, zone), "", "{text} {zone}");
     }
+}
+
+#[test]
+fn a_single_time_that_does_not_exist_says_why_it_never_fires() {
+    let skip = dst::Policy { gap: dst::Gap::Skip, ..dst::Policy::default() };
+    let january = at("2026-01-01T00:00:00Z");
+    let gap = timetable("2026-03-08T02:30", "America/New_York", skip);
+    let why = "02:30 does not exist on 8 March 2026 in America/New_York, and dst_gap = skip";
+    assert_eq!(gap.warnings(january), [format!("never fires: {why}")]);
+    assert!(gap.must_fire_after(january).unwrap_err().to_string().contains(why));
+    let lost = timetable("2011-12-30T09:00", "Pacific/Apia", dst::Policy::default());
+    let spring = at("2011-04-01T00:00:00Z");
+    assert_eq!(lost.warnings(spring), ["never fires: 30 December 2011 does not exist in Pacific/Apia"]);
+    let daily = timetable("0 9 * * *", "Pacific/Apia", dst::Policy::default());
+    assert_eq!(
+        daily.warnings(at("2011-12-01T00:00:00Z")),
+        ["30 December 2011 does not exist in Pacific/Apia: nothing runs"]
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bolero::check;
 use punctual_schedule::cron::Dialect;
-use punctual_schedule::{Binding, Schedule, Timetable, Tzdb};
+use punctual_schedule::{Binding, Kind, Schedule, Timetable, Tzdb};
 
 /// Pieces of every grammar, so that random choices often make almost valid texts.
 const PIECES: [&str; 64] = [
@@ -151,6 +151,113 @@ fn random_fields_of_valid_items_read_and_print_the_same() {
     });
     println!("fuzz: {} schedules read from random fields", read.load(Relaxed));
     assert!(read.load(Relaxed) > 10_000, "the items make too few schedules: {}", read.load(Relaxed));
+}
+
+#[test]
+fn random_schedules_that_are_not_cron_read_and_print_the_same() {
+    const DATES: [&str; 8] = [
+        "2026-03-08",
+        "2026-11-01",
+        "1970-01-01",
+        "2199-12-31",
+        "2024-02-29",
+        "2026-01-31",
+        "2150-06-15",
+        "2026-02-30", // No such day.
+    ];
+    const TIMES: [&str; 8] =
+        ["T02:30", "T00:00:00", "T23:59:59.999", "t01:30:15.5", "T02:30:60", "T12", " 18:00", "T24:00"];
+    const CLOCKS: [&str; 10] = [
+        "",
+        "Z",
+        "z",
+        "+05:30",
+        "-10:00",
+        "[Europe/Paris]",
+        "[america/new_york]",
+        "Z[UTC]",
+        "+01:00[+01:00]",
+        "[Mars/Phobos]",
+    ];
+    const EXACT: [&str; 12] = [
+        "90s",
+        "1h30m",
+        "500ms",
+        "PT5S",
+        "PT1.5S",
+        "PT36H",
+        "pt1h",
+        "2 hours 5 minutes",
+        "1h 1s",
+        "PT1H0.007S",
+        "1d",
+        "0s",
+    ];
+    const PERIODS: [&str; 12] = [
+        "P1D",
+        "P1M",
+        "P1Y2M3DT4H5M6.007S",
+        "P2W",
+        "PT24H",
+        "P1DT0.5S",
+        "p1m1d",
+        "P230Y",
+        "PT1S",
+        "PT0.5S",
+        "P0D",
+        "P13M",
+    ];
+    let tzdb = Tzdb::bundled();
+    let read: [AtomicU32; 5] = Default::default();
+    check!().with_iterations(60_000).with_max_len(24).for_each(|bytes: &[u8]| {
+        let mut bytes = bytes.iter().map(|b| usize::from(*b)).chain(std::iter::repeat(0));
+        let mut byte = || bytes.next().unwrap();
+        let moment = |byte: &mut dyn FnMut() -> usize| {
+            format!("{}{}{}", DATES[byte() % 8], TIMES[byte() % 8], CLOCKS[byte() % 10])
+        };
+        let text = match byte() % 8 {
+            0 => moment(&mut byte),
+            1 => format!("@at {}", moment(&mut byte)),
+            2 => {
+                format!("@after {}", if byte() % 2 == 0 { EXACT[byte() % 12] } else { PERIODS[byte() % 12] })
+            }
+            3 => format!("@every {}", EXACT[byte() % 12]),
+            4 => {
+                let mut text = format!("@EVERY  {}", EXACT[byte() % 12]);
+                for _ in 0..byte() % 3 {
+                    text += &match byte() % 5 {
+                        0 | 1 => format!(" phase {}", EXACT[byte() % 7]),
+                        2 | 3 => format!(" Anchor {}", moment(&mut byte)),
+                        _ => " from completion".into(),
+                    };
+                }
+                text
+            }
+            5 => format!("rate({} {})", byte() % 9, ["minutes", "hour", "days"][byte() % 3]),
+            _ => {
+                let repeats = ["", "1", "5", "999999999999", "0"][byte() % 5];
+                let start = moment(&mut byte);
+                let step = if byte() % 4 == 0 { moment(&mut byte) } else { PERIODS[byte() % 12].into() };
+                format!("R{repeats}/{start}/{step}")
+            }
+        };
+        for schedule in read_in_every_dialect(&text) {
+            let kind = match &schedule.kind {
+                Kind::At(_) => 0,
+                Kind::After(_) => 1,
+                Kind::Every(_) => 2,
+                Kind::Interval(_) => 3,
+                Kind::Now | Kind::Cron(_) => 4,
+            };
+            read[kind].fetch_add(1, Relaxed);
+            if let Ok(timetable) = schedule.timetable(&tzdb, &Binding::default()) {
+                ask_everything(&timetable);
+            }
+        }
+    });
+    let read = read.map(AtomicU32::into_inner);
+    println!("fuzz: {read:?} schedules of at, after, every and interval read and printed");
+    assert!(read[..4].iter().all(|count| *count > 2_000), "too few of a kind: {read:?}");
 }
 
 /// What could be read. Errors must be short, point into the text and say something.

@@ -153,3 +153,29 @@ fn dialects_never_guess() {
     let warnings = timetable.warnings("2026-01-01T00:00:00Z".parse().unwrap());
     assert!(warnings[0].contains("SUN,MON,TUE,WED,THU"), "{warnings:?}");
 }
+
+#[test]
+fn what_is_found_wrong_when_binding_points_into_the_text() {
+    let tzdb = Tzdb::bundled();
+    for (text, pointed, code) in [
+        ("2026-12-24T18:00[Europe/Pari]", "Europe/Pari", Code::Timezone),
+        ("  @at 2026-12-24T18:00[Mars/Phobos]", "Mars/Phobos", Code::Timezone),
+        ("R5/2026-01-31T09:00[EST]/P1M", "EST", Code::Timezone),
+        ("R/2026-01-31T09:00Z/2026-02-01T09:00[Mars/Phobos]", "Mars/Phobos", Code::Timezone),
+        ("@every 1h anchor 2026-01-01T00:00[Mars/Phobos]", "Mars/Phobos", Code::Timezone),
+        ("@at 2026-07-24T18:00+01:00[Europe/Paris]", "2026-07-24T18:00+01:00[Europe/Paris]", Code::Conflict),
+        (
+            "R/2026-07-24T18:00+01:00[Europe/Paris]/P1D",
+            "2026-07-24T18:00+01:00[Europe/Paris]",
+            Code::Conflict,
+        ),
+    ] {
+        let error = Schedule::parse(text).unwrap().timetable(&tzdb, &Binding::default()).unwrap_err();
+        assert_eq!(error.code(), code, "{text}: {error}");
+        assert_eq!(error.span().map(|span| &text[span]), Some(pointed), "{text}: {error}");
+    }
+    // The zone beside the text has no place in it.
+    let mut schedule = Schedule::parse("2026-12-24T18:00").unwrap();
+    schedule.timezone = "Mars/Phobos".into();
+    assert_eq!(schedule.timetable(&tzdb, &Binding::default()).unwrap_err().span(), None);
+}

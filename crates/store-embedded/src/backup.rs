@@ -337,6 +337,16 @@ impl Manifest {
     }
 }
 
+/// Reads a backup and compares it with its manifest.
+pub(crate) fn verify(backup: &Path) -> Result<Manifest, BackupError> {
+    let manifest = Manifest::read(backup)?;
+    let path = backup.join(DATABASE);
+    let file = File::open(&path).map_err(|error| io(&path, &error))?;
+    let (bytes, blake3) = sum(&file, &path, std::io::sink(), Phase::Verifying, &mut |_| {})?;
+    manifest.matches(&path, bytes, &blake3)?;
+    Ok(manifest)
+}
+
 /// Makes a data directory of a backup. The directory must be empty or not exist; it is whole when this returns, and
 /// refused by [`Embedded::open`] until then.
 ///

@@ -38,18 +38,25 @@ impl Directory {
     /// Takes a directory, creating it if need be.
     pub(crate) fn take(path: &Path) -> Result<Self, OpenError> {
         fs::create_dir_all(path).map_err(|error| unusable(path, &error))?;
-        Directory::lock(path)
+        let lock = File::options().create(true).truncate(false).read(true).write(true).open(path.join(LOCK));
+        Directory::lock(path, lock.map_err(|error| unusable(path, &error))?)
     }
 
-    fn lock(path: &Path) -> Result<Self, OpenError> {
+    /// Takes a directory that must be there, to read it.
+    pub(crate) fn take_existing(path: &Path) -> Result<Self, OpenError> {
+        if !path.is_dir() {
+            return Err(OpenError::Unusable {
+                path: path.into(),
+                reason: "there is no such directory".into(),
+            });
+        }
+        // A lock needs no permission to write. A backup has no lock file; its directory is as good.
         let file = path.join(LOCK);
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(file)
-            .map_err(|error| unusable(path, &error))?;
+        let lock = File::open(if file.exists() { &file } else { path });
+        Directory::lock(path, lock.map_err(|error| unusable(path, &error))?)
+    }
+
+    fn lock(path: &Path, lock: File) -> Result<Self, OpenError> {
         match lock.try_lock() {
             Ok(()) => Ok(Directory { path: path.into(), lock: Mutex::new(lock) }),
             Err(TryLockError::WouldBlock) => {

@@ -10,6 +10,7 @@
 
 mod backup;
 mod births;
+mod check;
 mod directory;
 mod embedded;
 mod error;
@@ -24,5 +25,6 @@ mod write;
 mod writer;
 
 pub use backup::{BackupError, Counts, Manifest, Phase, Progress, backup, restore};
+pub use check::{Checked, Finding, check};
 pub use embedded::{Embedded, Options};
 pub use error::OpenError;

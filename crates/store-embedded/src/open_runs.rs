@@ -109,7 +109,7 @@ impl Memory {
     }
 }
 
-fn load_shards(connection: &Connection) -> Result<Vec<Shard>, Error> {
+pub(crate) fn load_shards(connection: &Connection) -> Result<Vec<Shard>, Error> {
     let mut statement =
         connection.prepare("select owner, epoch, expires_at from shards order by shard").map_err(failed)?;
     let mut rows = statement.query([]).map_err(failed)?;

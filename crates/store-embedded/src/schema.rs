@@ -69,7 +69,7 @@ fn damaged(path: &Path, error: &rusqlite::Error) -> OpenError {
 }
 
 /// The log stays when the last connection is closed, so that a missing one is known to be lost.
-fn keep_log(connection: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn keep_log(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(|_| ())
 }
 

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use futures_executor::block_on;
 use punctual_store::conformance::World;
-use punctual_store_embedded::{Embedded, OpenError};
+use punctual_store::{JobFilter, PageRequest, RunFilter, Store};
+use punctual_store_embedded::{Embedded, OpenError, check};
 use support::{
-    acknowledged, assert_all_there, child, child_directory, lines, open, options, puts, say, write_one,
+    acknowledged, assert_all_there, child, child_directory, free, lines, open, options, puts, say, write_one,
 };
 
 #[test]
@@ -59,7 +60,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn refusal(directory: &Path) -> OpenError {
-    Embedded::open(&options(directory)).expect_err("it is refused")
+    free(|| Embedded::open(&options(directory))).expect_err("it is refused")
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn a_flipped_bit_in_the_log_does_not_silently_undo_what_followed() {
         bytes[at] ^= 1 << rng.u8(..8);
         copy(&whole, &data);
         fs::write(data.join("punctual.db-wal"), &bytes).unwrap();
-        match Embedded::open(&options(&data)) {
+        match free(|| Embedded::open(&options(&data))) {
             Err(error) => {
                 assert!(error.to_string().contains("punctual.db-wal"), "{error}");
                 refused += 1;
@@ -159,4 +160,84 @@ fn a_flipped_bit_in_the_log_does_not_silently_undo_what_followed() {
     }
     assert!(refused > 350, "{refused} refused, {last_only} lost at most the last transaction");
     println!("damaged log: {refused} refused, {last_only} lost at most the last transaction");
+}
+
+/// Everything a reader can see, or the first thing that cannot be read.
+fn read_all(store: &Embedded) -> Result<String, punctual_store::Error> {
+    block_on(async {
+        let jobs = store.list_jobs(&JobFilter::default(), PageRequest { after: None, limit: 10_000 }).await?;
+        let runs = store.runs(&RunFilter::default(), PageRequest { after: None, limit: 10_000 }).await?;
+        let mut details = Vec::new();
+        for run in &runs.items {
+            details.push(store.run(run.id()).await?);
+        }
+        let query = punctual_store::DueQuery {
+            shards: punctual_store::Shards::All,
+            after: None,
+            until: jiff::Timestamp::MAX,
+            limit: 10_000,
+        };
+        let due = store.due(query).await?;
+        Ok(format!("{:?} {:?} {details:?} {due:?} {:?}", jobs.items, runs.items, store.tenants().await?))
+    })
+}
+
+#[test]
+fn flipped_bits_in_the_database_never_panic_and_never_empty_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (whole, data) = (directory.path().join("whole"), directory.path().join("data"));
+    let now = jiff::Timestamp::from_second(1_800_000_000).unwrap();
+    let store = open(&whole);
+    let mut world = block_on(World::new(store.clone()));
+    block_on(async {
+        for number in 0..60 {
+            let worker = world.worker();
+            let run = world.running(&format!("job {number}"), worker).await;
+            let verdict = punctual_domain::lifecycle::Verdict::Fail;
+            world.conclude(worker, &run, punctual_domain::Outcome::Failed, verdict).await.unwrap();
+            world.fired(&format!("open {number}")).await;
+            world.claim(worker, 1).await;
+        }
+    });
+    let before = read_all(&store).unwrap();
+    drop((world, store));
+    let file = fs::read(whole.join("punctual.db")).unwrap();
+    let mut rng = fastrand::Rng::with_seed(5);
+    let (mut refused, mut reported, mut found, mut harmless, mut silent) = (0, 0, 0, 0, 0);
+    for case in 0..250 {
+        let mut bytes = file.clone();
+        match case % 10 {
+            0 => bytes.truncate(rng.usize(..file.len())),
+            1 => bytes[rng.usize(..file.len() / 4096) * 4096..][..4096].fill(rng.u8(..)),
+            2 => bytes[..100].iter_mut().for_each(|byte| *byte = rng.u8(..)),
+            _ => bytes[rng.usize(..file.len())] ^= 1 << rng.u8(..8),
+        }
+        if bytes == file {
+            continue;
+        }
+        copy(&whole, &data);
+        fs::write(data.join("punctual.db"), &bytes).unwrap();
+        let checked = free(|| check(&data, now));
+        let is_found = checked.as_ref().map_or(true, |checked| !checked.is_sound());
+        match free(|| Embedded::open(&options(&data))) {
+            Err(OpenError::Damaged { .. } | OpenError::NewerFormat { .. } | OpenError::Shards { .. }) => {
+                refused += 1;
+            }
+            Err(error) => panic!("{error}"),
+            Ok(store) => match read_all(&store) {
+                Err(punctual_store::Error::Damaged { .. }) => reported += 1,
+                Err(error) => panic!("{error}"),
+                Ok(after) if after == before => harmless += 1,
+                Ok(after) => {
+                    assert!(after.len() > before.len() / 2, "taken for empty");
+                    if is_found { found += 1 } else { silent += 1 }
+                }
+            },
+        }
+    }
+    assert!(refused > 40 && reported > 10, "{refused} {reported}");
+    println!(
+        "damaged database: {refused} refused, {reported} reported when read, {found} found by the check, \
+         {harmless} harmless, {silent} another valid value"
+    );
 }

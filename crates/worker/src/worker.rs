@@ -101,9 +101,10 @@ impl Worker {
         self.shared.held().len()
     }
 
-    /// How many it can hold.
-    pub fn concurrency(&self) -> usize {
-        self.shared.options.concurrency
+    /// How many attempts it holds, and how many it can: to be asked at any time, also after it has stopped.
+    pub fn load(&self) -> impl Fn() -> (usize, usize) + Send + Sync + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || (shared.held().len(), shared.options.concurrency)
     }
 
     /// Takes nothing more, waits up to `grace` for what is being executed, and gives the rest back.

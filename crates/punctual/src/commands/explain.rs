@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
 use jiff::Timestamp;
+use jiff::civil::Date;
 use jiff::tz::{Offset, TimeZone};
 use punctual_schedule::cron::Dialect;
 use punctual_schedule::every::Origin;
@@ -33,8 +34,8 @@ pub(crate) struct Arguments {
     #[arg(long = "tz", value_name = "ZONE", default_value = "UTC", allow_hyphen_values = true)]
     timezone: String,
 
-    /// Show slots after this instant, RFC 3339 [default: now]
-    #[arg(long, value_name = "INSTANT")]
+    /// Show slots after this instant, RFC 3339; a date alone is its midnight in UTC [default: now]
+    #[arg(long, value_name = "INSTANT", value_parser = instant)]
     from: Option<Timestamp>,
 
     /// How many slots to show
@@ -148,6 +149,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         Format::Table => output::print(&page(&explanation, &timetable, &slots, &tzdb)),
     }
+}
+
+fn instant(text: &str) -> Result<Timestamp, String> {
+    let midnight = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok();
+    match text.parse::<Timestamp>() {
+        Ok(instant) => Ok(instant),
+        // jiff takes a date with a time for a date too.
+        Err(_) if text.len() == "2026-11-01".len() => midnight().map(|zoned| zoned.timestamp()).ok_or(()),
+        Err(_) => Err(()),
+    }
+    .map_err(|()| {
+        "write `2026-11-01T00:00:00Z`, with another offset, or `2026-11-01` for midnight UTC".into()
+    })
 }
 
 fn parse(arguments: &Arguments) -> Result<Schedule, Failure> {

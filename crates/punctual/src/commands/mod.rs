@@ -10,4 +10,5 @@ pub(crate) mod output;
 pub(crate) mod remote;
 pub(crate) mod restore;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod tenant;

@@ -3,9 +3,11 @@
 //! The date half of a pattern. Promise: one month is decided in a handful of bit operations, so
 //! that "never" is known after 2,760 months, in microseconds.
 
+use std::sync::Arc;
+
 use super::{Expression, Years};
-use crate::calendar::{DayFilter, OnExcluded};
 use crate::civil::{YEAR_MAX, YEAR_MIN, days_from_date, days_in_month, every_week, first_of, weekday};
+use crate::filter::DayFilter;
 use crate::seed::Seed;
 
 /// The day, month, weekday and year fields with `H` resolved, and the calendars that apply.
@@ -14,7 +16,7 @@ pub(super) struct DayRule {
     days: u32,
     last: u32,
     nearest: u32,
-    last_weekday: bool,
+    nearest_last: u32,
     business: u32,
     weekdays: u8,
     nth: u64,
@@ -23,6 +25,9 @@ pub(super) struct DayRule {
     years: Years,
     combine: Combine,
     calendars: Option<DayFilter>,
+    /// The days of every month from January 1970, where calendars move some: a moved day depends on
+    /// months before and after, so all are decided at once.
+    settled: Option<Arc<[u32]>>,
 }
 
 /// How the two day fields go together.
@@ -45,11 +50,11 @@ impl DayRule {
             (false, false) if weekdays.and => Combine::Both,
             (false, false) => Combine::Either,
         };
-        DayRule {
+        let mut rule = DayRule {
             days: days.field.resolve(3, seed) as u32,
             last: days.last,
             nearest: days.nearest,
-            last_weekday: days.last_weekday,
+            nearest_last: days.nearest_last,
             business: days.business,
             weekdays: weekdays.field.resolve(5, seed) as u8,
             nth: weekdays.nth,
@@ -58,7 +63,12 @@ impl DayRule {
             years: expression.years,
             combine,
             calendars,
+            settled: None,
+        };
+        if let Some(filter) = rule.calendars.as_ref().filter(|filter| filter.moves()) {
+            rule.settled = Some(filter.settle(|year, month| rule.matched(year, month)).into());
         }
+        rule
     }
 
     /// The first matching day at or after `from`, as days since 1970-01-01.
@@ -144,17 +154,18 @@ impl DayRule {
     }
 
     fn moves(&self) -> bool {
-        self.calendars.as_ref().is_some_and(|c| c.on_excluded != OnExcluded::Skip)
+        self.settled.is_some()
     }
 
     /// The matching days of a month, calendars applied: bit `d` is day `d`.
-    fn month(&self, year: i32, month: u32) -> u32 {
+    pub(super) fn month(&self, year: i32, month: u32) -> u32 {
         if !(YEAR_MIN..=YEAR_MAX).contains(&year) {
             return 0;
         }
-        match &self.calendars {
-            None => self.matched(year, month),
-            Some(filter) => filter.settle(year, month, |y, m| self.matched(y, m)),
+        match (&self.settled, &self.calendars) {
+            (Some(settled), _) => settled[((year - YEAR_MIN) * 12 + month as i32 - 1) as usize],
+            (None, Some(filter)) => self.matched(year, month) & filter.allowed(year, month),
+            (None, None) => self.matched(year, month),
         }
     }
 
@@ -186,19 +197,23 @@ impl DayRule {
                 mask |= 1 << (length - n);
             }
         }
-        if self.nearest != 0 || self.last_weekday {
+        if self.nearest != 0 || self.nearest_last != 0 {
             let first = weekday(days_from_date(year, month, 1));
             let mut wanted = self.nearest;
+            let mut back = self.nearest_last;
+            while back != 0 {
+                let n = back.trailing_zeros();
+                back &= back - 1;
+                if n < length {
+                    wanted |= 1 << (length - n);
+                }
+            }
             while wanted != 0 {
                 let day = wanted.trailing_zeros();
                 wanted &= wanted - 1;
                 if day <= length {
                     mask |= 1 << nearest_weekday(day, first, length);
                 }
-            }
-            if self.last_weekday {
-                let last = (first + length - 1) % 7;
-                mask |= 1 << (length - [2, 0, 0, 0, 0, 0, 1][last as usize]);
             }
         }
         if self.business != 0 {
@@ -207,10 +222,10 @@ impl DayRule {
         mask
     }
 
-    /// `nB` and `LB`: counted over the days the calendars allow, or Monday to Friday without one.
+    /// `nB` and `LB`: counted over the business days of the calendars, or Monday to Friday without one.
     fn business_days(&self, year: i32, month: u32, length: u32) -> u32 {
         let mut open = match &self.calendars {
-            Some(filter) => filter.allowed(year, month),
+            Some(filter) => filter.business_days(year, month),
             None => {
                 let first = weekday(days_from_date(year, month, 1));
                 (1..=5).fold(0, |mask, day| mask | every_week(day, first))

@@ -72,16 +72,21 @@ impl Reader {
             } else if item.is("L") {
                 days.last |= 1;
             } else if item.is("LW") || item.is("WL") {
-                days.last_weekday = true;
+                days.nearest_last |= 1;
             } else if item.is("LB") {
                 days.business |= 1;
             } else if item.text.len() > 2 && item.text[..2].eq_ignore_ascii_case("L-") {
                 let back = item.sub(2, item.text.len());
-                days.last |= 1 << number(back, &Spec { min: 1, max: 30, ..DAY }, "days before the last")?;
+                let (back, set) = match back.strip_suffix_ignore_case('W') {
+                    Some(back) => (back, &mut days.nearest_last),
+                    None => (back, &mut days.last),
+                };
+                *set |= 1 << number(back, &Spec { min: 1, max: 30, ..DAY }, "days before the last")?;
             } else if let Some(day) = item.strip_suffix_ignore_case('W') {
                 days.nearest |= 1 << single_day(day, 'W', &DAY)?;
             } else if let Some(nth) = item.strip_suffix_ignore_case('B') {
-                days.business |= 1 << single_day(nth, 'B', &Spec { max: 23, ..DAY })?;
+                // More than 23 need a calendar with business days at weekends.
+                days.business |= 1 << single_day(nth, 'B', &DAY)?;
             } else {
                 self.plain(item, &DAY, &mut values)?;
                 star |= is_everything(item.text);

@@ -58,8 +58,8 @@ pub(crate) struct Days {
     pub(crate) last: u32,
     /// Bit `n`: `nW`, the weekday nearest to day `n`.
     pub(crate) nearest: u32,
-    /// `LW`.
-    pub(crate) last_weekday: bool,
+    /// Bit `n`: `L-nW`, the weekday nearest to the day `n` before the last; bit 0: `LW`.
+    pub(crate) nearest_last: u32,
     /// Bit `n`: `nB`, the `n`-th business day; bit 0: `LB`, the last one.
     pub(crate) business: u32,
 }
@@ -146,15 +146,15 @@ impl Expression {
             [&self.seconds, &self.minutes, &self.hours, &self.days.field, &self.months, &self.weekdays.field];
         let values: u32 = fields.iter().map(|field| field.bits.count_ones()).sum();
         let hashed: usize = fields.iter().map(|field| field.hashed.len()).sum();
-        let days =
-            self.days.last.count_ones() + self.days.nearest.count_ones() + self.days.business.count_ones();
+        let days = [self.days.last, self.days.nearest, self.days.nearest_last, self.days.business];
+        let days: u32 = days.iter().map(|bits| bits.count_ones()).sum();
         let weekdays = self.weekdays.nth.count_ones() + self.weekdays.last.count_ones();
         let years: u32 = self.years.0.iter().map(|bits| bits.count_ones()).sum();
         let years = if self.years == Years::ALL { 0 } else { years };
-        // With their commas: two digits, `H(10-20)/30`, `L-30`, `5#5`, four digits; stars and blanks beside.
+        // With their commas: two digits, `H(10-20)/30`, `L-30W`, `5#5`, four digits; stars and blanks beside.
         values as usize * 3
             + hashed * 12
-            + days as usize * 5
+            + days as usize * 6
             + weekdays as usize * 4
             + years as usize * 5
             + 40

@@ -63,9 +63,10 @@ fn day_field(days: &Days) -> String {
         n => format!("L-{n}"),
     }));
     items.extend(values(days.nearest.into()).into_iter().map(|n| format!("{n}W")));
-    if days.last_weekday {
-        items.push("LW".into());
-    }
+    items.extend(values(days.nearest_last.into()).into_iter().map(|n| match n {
+        0 => "LW".into(),
+        n => format!("L-{n}W"),
+    }));
     items.extend(values(days.business.into()).into_iter().map(|n| match n {
         0 => "LB".into(),
         n => format!("{n}B"),

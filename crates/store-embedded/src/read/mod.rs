@@ -18,6 +18,6 @@ pub(crate) fn fate_code(fate: Fate) -> i64 {
     FATES.iter().position(|one| *one == fate).unwrap_or(0) as i64
 }
 
-fn fate_of(code: i64) -> Option<Fate> {
+pub(crate) fn fate_of(code: i64) -> Option<Fate> {
     FATES.get(usize::try_from(code).ok()?).copied()
 }

@@ -10,7 +10,7 @@ use futures_executor::block_on;
 use punctual_domain::JobId;
 use punctual_store::conformance::{SHARDS, World};
 use punctual_store::{Put, Store};
-use punctual_store_embedded::{Embedded, Options};
+use punctual_store_embedded::{Embedded, OpenError, Options};
 
 /// Where a child finds its data directory; a test that finds none is not a child.
 const DIRECTORY: &str = "PUNCTUAL_CHILD_DIRECTORY";
@@ -47,7 +47,19 @@ pub(crate) fn options(directory: &Path) -> Options {
 }
 
 pub(crate) fn open(directory: &Path) -> Arc<Embedded> {
-    Arc::new(Embedded::open(&options(directory)).unwrap())
+    Arc::new(free(|| Embedded::open(&options(directory))).unwrap())
+}
+
+/// Asks again while the directory is in use: a child that another test is just starting has our open files until it
+/// becomes another program, and with them the lock of a store that we have closed.
+pub(crate) fn free<T>(ask: impl Fn() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    for _ in 0..1_000 {
+        match ask() {
+            Err(OpenError::InUse { .. }) => std::thread::sleep(std::time::Duration::from_millis(5)),
+            answer => return answer,
+        }
+    }
+    ask()
 }
 
 /// Says one line, with one write.

@@ -1,0 +1,180 @@
+//! `punctual serve`: a node with its API, in one process.
+
+mod demo;
+mod ready;
+mod secret;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use punctual::wire::{Options, Running, Storage};
+use punctual_domain::Target;
+use punctual_schedule::Tzdb;
+use punctual_server::{Limits, Loopback, State};
+use punctual_worker::targets::http;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+
+use self::ready::Ready;
+use super::output;
+use crate::config::{Config, LogFormat, Settings};
+use crate::failure::Failure;
+
+/// Run a server: jobs, callbacks and the API, kept in a data directory.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    settings: Settings,
+    /// A file with settings, one `name = value` a line.
+    #[arg(long, env = "PUNCTUAL_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the settings in force, and end.
+    #[arg(long)]
+    print_config: bool,
+    /// Register sample jobs that call a receiver inside this process, some of which fail on purpose.
+    #[arg(long)]
+    demo: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let config = Config::load(arguments.settings.clone(), arguments.config.as_deref())?;
+    if arguments.print_config {
+        return output::print(&config.print());
+    }
+    start_log(&config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Other(error.into()))?;
+    Ok(runtime.block_on(serve(config, arguments.demo))?)
+}
+
+fn start_log(config: &Config) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(&config.log)
+        .map_err(|error| Failure::Input(format!("log: `{}`: {error}", config.log)))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.log_format {
+        LogFormat::Pretty => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).with_current_span(false).init(),
+    }
+    Ok(())
+}
+
+async fn serve(config: Config, is_demo: bool) -> Result<()> {
+    let listener = TcpListener::bind(config.listen)
+        .await
+        .with_context(|| format!("listen on {}; is another server running there?", config.listen))?;
+    let address = listener.local_addr().context("the address of the server")?;
+    let tzdb = Arc::new(Tzdb::open(config.tzdata.as_deref())?);
+    let mut options = Options::new(Storage::Embedded(config.data.clone()), Arc::clone(&tzdb));
+    let policy = config.policy().map_err(|_| anyhow::anyhow!("the settings were checked before"))?;
+    options.http = http::Options { policy: policy.clone(), ..http::Options::default() };
+    options.concurrency = config.concurrency;
+    options.lease = Duration::from_secs(config.lease);
+    let parts = punctual::wire::Parts::open(&options.storage, Arc::clone(&tzdb))?;
+    options.secrets = vec![secret::load(&config.data)?];
+    let running = Running::start_on(parts, options).await?;
+    let node = running.id();
+    let ready = Arc::new(Ready::new(&running));
+    let state = State {
+        engine: (**running.engine()).clone(),
+        health: Arc::clone(&ready) as Arc<dyn punctual_server::Health>,
+        access: Arc::new(Loopback),
+        version: punctual_api::health::Version {
+            version: env!("CARGO_PKG_VERSION").into(),
+            commit: option_env!("PUNCTUAL_COMMIT").map(Into::into),
+            tzdata: tzdb.version().map(Into::into),
+        },
+        metrics: running.metrics(),
+        check_target: Some(check_target(policy)),
+        limits: Limits::default(),
+    };
+    let demo = match is_demo {
+        true => Some(demo::start(running.engine()).await?),
+        false => None,
+    };
+    greet(address, &config, demo.is_some());
+    tracing::info!(%node, %address, data = %config.data.display(), "serving");
+    let (stop, stopping) = watch::channel(false);
+    let router = punctual_server::router(state);
+    let serving = tokio::spawn(
+        axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
+            .with_graceful_shutdown(told(stopping))
+            .into_future(),
+    );
+    signal("stopping; a second signal stops at once").await?;
+    ready.drain();
+    let grace = Duration::from_secs(config.grace);
+    let stopping = async {
+        let stopped = running.stop(grace).await?;
+        tracing::info!(released = stopped.released, left = stopped.left, "stopped");
+        stop.send_replace(true);
+        // Requests that hang must not keep the process.
+        let _ = tokio::time::timeout(Duration::from_secs(5), serving).await;
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        stopped = stopping => stopped,
+        again = signal("stopping at once") => again,
+    }
+}
+
+/// Whether a URL may be called at all, asked when a job is registered.
+fn check_target(policy: http::Policy) -> Arc<punctual_api::read::CheckTarget> {
+    Arc::new(move |target| match target {
+        Target::Http(http) => {
+            let url = http::Target::parse(&http.url).map_err(|error| error.to_string())?;
+            let headers = http.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            http::Headers::parse(headers).map_err(|error| error.to_string())?;
+            policy.check(&url).map_err(|refusal| refusal.to_string())
+        }
+        Target::Function { .. } => {
+            Err("functions are handlers of a program that uses the library; this server has none".into())
+        }
+        Target::Discard => Ok(()),
+    })
+}
+
+async fn told(mut stopping: watch::Receiver<bool>) {
+    // The sender lives until the server has ended.
+    let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
+}
+
+/// Waits for SIGTERM or SIGINT.
+async fn signal(message: &str) -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!(signal = name, "{message}");
+    Ok(())
+}
+
+/// Says where things are, and the first three things to try.
+fn greet(address: SocketAddr, config: &Config, is_demo: bool) {
+    let data = config.data.display();
+    let create = format!(
+        "curl -d '{{\"name\":\"hello\",\"schedule\":{{\"every\":\"PT5S\"}},\"target\":{{\"http\":{{\"url\":\
+         \"http://127.0.0.1:9000/hook\"}}}}}}' http://{address}/v1/jobs"
+    );
+    eprintln!("Punctual {} is listening on http://{address}", env!("CARGO_PKG_VERSION"));
+    eprintln!("Data is in {data}");
+    if is_demo {
+        eprintln!("Sample jobs are running; some of them fail on purpose.");
+    }
+    eprintln!();
+    eprintln!("Try:");
+    eprintln!("  {create}");
+    eprintln!("  curl http://{address}/v1/runs?limit=5");
+    eprintln!("  punctual explain '30 2 * * *' --tz America/New_York");
+    eprintln!();
+}

@@ -1,0 +1,222 @@
+//! The settings of a server: flags, then environment variables, then a file, then defaults.
+//!
+//! Promise: every setting has one name in all four places; an unknown one in the file is an error that names it; what
+//! is in force can be printed.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use punctual_worker::targets::http::Policy;
+use serde::Deserialize;
+
+use crate::failure::Failure;
+
+/// What a server can be told. Each flag is also an environment variable, and a line `name = value` of the file.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct Settings {
+    /// Where to listen [default: 127.0.0.1:7171].
+    #[arg(long, env = "PUNCTUAL_LISTEN", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// The data directory; created if it is not there [default: punctual-data].
+    #[arg(long, env = "PUNCTUAL_DATA", value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// A time zone database to use instead of the system's.
+    #[arg(long, env = "PUNCTUAL_TZDATA", value_name = "DIR")]
+    tzdata: Option<PathBuf>,
+    /// How the log is written: `pretty` for people, `json` for programs [default: pretty on a terminal].
+    #[arg(long, env = "PUNCTUAL_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+    /// What is logged, as `info` or `punctual_engine=debug` [default: info].
+    #[arg(long, env = "PUNCTUAL_LOG", value_name = "FILTER")]
+    log: Option<String>,
+    /// Attempts at a time [default: 4096].
+    #[arg(long, env = "PUNCTUAL_CONCURRENCY", value_name = "N")]
+    concurrency: Option<usize>,
+    /// Seconds without a sign of life after which a worker's attempts go to others [default: 15].
+    #[arg(long, env = "PUNCTUAL_LEASE", value_name = "SECONDS")]
+    lease: Option<u64>,
+    /// Seconds that running attempts get to end when the server is stopped [default: 30].
+    #[arg(long, env = "PUNCTUAL_GRACE", value_name = "SECONDS")]
+    grace: Option<u64>,
+    /// Whether callbacks may go to this machine [default: true while listening on loopback].
+    #[arg(long, env = "PUNCTUAL_ALLOW_LOOPBACK", value_name = "BOOL")]
+    allow_loopback: Option<bool>,
+    /// Private networks that callbacks may go to, as 10.1.0.0/16.
+    #[arg(long, env = "PUNCTUAL_ALLOW_CIDRS", value_name = "CIDR", value_delimiter = ',')]
+    allow_cidrs: Option<Vec<String>>,
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people.
+    Pretty,
+    /// For programs, one object a line.
+    Json,
+}
+
+/// The settings in force.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) data: PathBuf,
+    pub(crate) tzdata: Option<PathBuf>,
+    pub(crate) log_format: LogFormat,
+    pub(crate) log: String,
+    pub(crate) concurrency: usize,
+    pub(crate) lease: u64,
+    pub(crate) grace: u64,
+    pub(crate) allow_loopback: bool,
+    pub(crate) allow_cidrs: Vec<String>,
+}
+
+/// Attempts at a time that no server has memory for.
+const CONCURRENCY_MAX: usize = 1_000_000;
+
+impl Config {
+    /// What is in force, given the flags and environment, and perhaps a file.
+    pub(crate) fn load(flags: Settings, file: Option<&Path>) -> Result<Config, Failure> {
+        let file = match file {
+            Some(path) => read(path)?,
+            None => Settings::default(),
+        };
+        let listen = flags.listen.or(file.listen).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 7171)));
+        let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+        let config = Config {
+            listen,
+            data: flags.data.or(file.data).unwrap_or_else(|| "punctual-data".into()),
+            tzdata: flags.tzdata.or(file.tzdata),
+            log_format: flags.log_format.or(file.log_format).unwrap_or(match is_terminal {
+                true => LogFormat::Pretty,
+                false => LogFormat::Json,
+            }),
+            log: flags.log.or(file.log).unwrap_or_else(|| "info".into()),
+            concurrency: flags.concurrency.or(file.concurrency).unwrap_or(4_096),
+            lease: flags.lease.or(file.lease).unwrap_or(15),
+            grace: flags.grace.or(file.grace).unwrap_or(30),
+            allow_loopback: flags
+                .allow_loopback
+                .or(file.allow_loopback)
+                .unwrap_or_else(|| listen.ip().is_loopback()),
+            allow_cidrs: flags.allow_cidrs.or(file.allow_cidrs).unwrap_or_default(),
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let wrong = |text: String| Err(Failure::Input(text));
+        if !self.listen.ip().is_loopback() {
+            return wrong(format!(
+                "listen: `{}` can be reached by others, and this version has no keys yet; \
+                 listen on 127.0.0.1 and put a proxy that checks who calls in front",
+                self.listen
+            ));
+        }
+        if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
+            return wrong(format!(
+                "concurrency: {} is not between 1 and {CONCURRENCY_MAX}",
+                self.concurrency
+            ));
+        }
+        if !(3..=3_600).contains(&self.lease) {
+            return wrong(format!("lease: {} is not between 3 and 3600 seconds", self.lease));
+        }
+        if self.grace > 86_400 {
+            return wrong(format!("grace: {} is more than a day", self.grace));
+        }
+        self.policy().map(|_| ())
+    }
+
+    /// What callbacks may reach.
+    pub(crate) fn policy(&self) -> Result<Policy, Failure> {
+        let mut policy = Policy { allow_loopback: self.allow_loopback, ..Policy::default() };
+        for cidr in &self.allow_cidrs {
+            let parsed = cidr.parse().map_err(|error| Failure::Input(format!("allow-cidrs: {error}")))?;
+            policy.allow_cidrs.push(parsed);
+        }
+        Ok(policy)
+    }
+
+    /// The settings, as a file that sets them.
+    pub(crate) fn print(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let mut line = |name: &str, value: String| {
+            let _ = writeln!(text, "{name} = {value}");
+        };
+        line("listen", format!("{:?}", self.listen.to_string()));
+        line("data", format!("{:?}", self.data.display().to_string()));
+        if let Some(directory) = &self.tzdata {
+            line("tzdata", format!("{:?}", directory.display().to_string()));
+        }
+        let format = match self.log_format {
+            LogFormat::Pretty => "pretty",
+            LogFormat::Json => "json",
+        };
+        line("log-format", format!("{format:?}"));
+        line("log", format!("{:?}", self.log));
+        line("concurrency", self.concurrency.to_string());
+        line("lease", self.lease.to_string());
+        line("grace", self.grace.to_string());
+        line("allow-loopback", self.allow_loopback.to_string());
+        line("allow-cidrs", format!("{:?}", self.allow_cidrs));
+        text
+    }
+}
+
+fn read(path: &Path) -> Result<Settings, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Input(format!("config file {}: {error}", path.display())))?;
+    toml::from_str(&text).map_err(|error| Failure::Input(format!("config file {}: {error}", path.display())))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> Result<Config, Failure> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Config::load(Settings::default(), Some(file.path()))
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(path.path(), "concurrency = 7\nlease = 9\n").unwrap();
+        let flags = Settings { lease: Some(11), ..Settings::default() };
+        let config = Config::load(flags, Some(path.path())).unwrap();
+        assert_eq!((config.concurrency, config.lease, config.grace), (7, 11, 30));
+    }
+
+    #[test]
+    fn what_is_printed_is_a_file_that_says_the_same() {
+        let config =
+            file("data = \"/a b/\\\"c\\\"\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"").unwrap();
+        let again = file(&config.print()).unwrap();
+        assert_eq!(format!("{config:?}"), format!("{again:?}"));
+    }
+
+    #[test]
+    fn wrong_settings_are_named() {
+        for (text, part) in [
+            ("lisen = \"127.0.0.1:1\"", "lisen"),
+            ("listen = \"0.0.0.0:7171\"", "listen: `0.0.0.0:7171`"),
+            ("listen = \"nowhere\"", "listen"),
+            ("concurrency = 0", "concurrency: 0"),
+            ("lease = 1", "lease: 1"),
+            ("allow-cidrs = [\"10.0.0.0/99\"]", "allow-cidrs"),
+        ] {
+            match file(text) {
+                Err(Failure::Input(message)) => assert!(message.contains(part), "{message}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+}

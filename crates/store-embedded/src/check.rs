@@ -1,0 +1,139 @@
+//! Verifies a data directory or a backup: everything that must be true, read from the files alone.
+//!
+//! Runs while nobody else has the directory open. Reads every row once or twice, in order, and keeps only what it
+//! is looking at: memory does not grow with the data; sorting goes to temporary files. Promise: it changes nothing,
+//! and whatever is wrong becomes a finding that names the thing and the place, not an end of the check.
+//!
+//! [`jobs`] walks jobs with their due entries and open runs side by side, [`runs`] walks open runs and history in the
+//! order of births, [`tables`] looks at the rest.
+
+mod jobs;
+mod runs;
+mod tables;
+
+use std::fmt;
+use std::path::Path;
+
+use jiff::Timestamp;
+use punctual_store::Error;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::directory::{Directory, MANIFEST};
+use crate::error::{OpenError, failed};
+use crate::schema;
+
+/// Findings that are told one by one; of more only the number is.
+const FINDINGS_MAX: usize = 100;
+
+/// What a check has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// The format of the database.
+    pub format: i64,
+    /// Shards.
+    pub shards: u64,
+    /// Tenants.
+    pub tenants: u64,
+    /// Jobs, deleted ones too.
+    pub jobs: u64,
+    /// Due entries that count.
+    pub due: u64,
+    /// Due entries of older versions of their jobs, which are dropped when their time comes.
+    pub due_stale: u64,
+    /// Runs that have not ended.
+    pub open_runs: u64,
+    /// Of these, runs that an attempt holds a lease on.
+    pub running: u64,
+    /// Runs that have ended.
+    pub history: u64,
+    /// Partitions of history.
+    pub partitions: u64,
+    /// Runs that ended badly and wait for somebody.
+    pub dead_letters: u64,
+    /// Entries of the ledger.
+    pub ledger: u64,
+    /// What is wrong, as far as it is told one by one.
+    pub findings: Vec<Finding>,
+    /// How many things are wrong.
+    pub wrong: u64,
+}
+
+/// Something that must not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The table or the file.
+    pub place: String,
+    /// Which row, and what is wrong with it.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+impl Checked {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.wrong == 0
+    }
+
+    fn find(&mut self, place: impl Into<String>, what: impl Into<String>) {
+        self.wrong += 1;
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(Finding { place: place.into(), what: what.into() });
+        }
+    }
+
+    /// A part of the check that cannot go on is a finding; the other parts go on.
+    fn attempt(&mut self, place: &str, part: impl FnOnce(&mut Self) -> Result<(), Error>) {
+        if let Err(error) = part(self) {
+            self.find(place, error.to_string());
+        }
+    }
+}
+
+/// Checks a data directory that no process has open, or a backup. `now` decides which jobs have slots to come.
+///
+/// Refused while a process has it open: it would keep that process from emptying its log. Check a backup instead.
+pub fn check(directory: &Path, now: Timestamp) -> Result<Checked, OpenError> {
+    let mut checked = Checked::default();
+    let held = Directory::take_existing(directory)?;
+    let database = held.database();
+    if directory.join(MANIFEST).exists() {
+        if let Err(error) = crate::backup::verify(directory) {
+            checked.find(MANIFEST, error.to_string());
+        }
+    } else if !held.verify()? {
+        let reason = "there is no punctual.db in it".into();
+        return Err(OpenError::Unusable { path: directory.into(), reason });
+    }
+    let damaged =
+        |error: rusqlite::Error| OpenError::Damaged { path: database.clone(), reason: error.to_string() };
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(&database, flags).map_err(damaged)?;
+    // What does not fit is sorted in files.
+    connection.execute_batch("pragma temp_store = file; pragma cache_size = -65536;").map_err(damaged)?;
+    schema::keep_log(&connection).map_err(damaged)?;
+    checked.format = schema::verify(&connection, &database)?;
+    checked.attempt("punctual.db", |checked| integrity(checked, &connection));
+    tables::check(&mut checked, &connection);
+    jobs::check(&mut checked, &connection, now);
+    runs::check(&mut checked, &connection);
+    Ok(checked)
+}
+
+/// What SQLite can tell: pages, trees, order, missing and doubled entries of indexes.
+fn integrity(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    let sql = format!("pragma integrity_check({FINDINGS_MAX})");
+    let mut statement = connection.prepare(&sql).map_err(failed)?;
+    let mut rows = statement.query([]).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let verdict: String = row.get(0).map_err(failed)?;
+        for line in verdict.lines().filter(|line| *line != "ok" && !line.starts_with("*** in database")) {
+            checked.find("punctual.db", line);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! Shards, tenants, keys, lines, partitions, dead letters and the ledger: each row by itself and against what it names.
+
+use std::collections::BTreeMap;
+
+use punctual_domain::id::{JobId, Sequence, ShardId};
+use punctual_domain::tenant::TenantName;
+use punctual_store::Error;
+use rusqlite::{Connection, Row};
+
+use super::Checked;
+use crate::error::failed;
+use crate::open_runs::load_shards;
+use crate::origin::Origin;
+use crate::partition::{KEPT, Partition, Partitions};
+use crate::read::fate_of;
+use crate::row::timestamp;
+
+pub(super) fn check(checked: &mut Checked, connection: &Connection) {
+    checked.attempt("shards", |checked| shards(checked, connection));
+    checked.attempt("tenants", |checked| tenants(checked, connection));
+    checked.attempt("job_keys", |checked| keys(checked, connection));
+    checked.attempt("job_versions", |checked| versions(checked, connection));
+    checked.attempt("ready", |checked| lines(checked, connection));
+    checked.attempt("partitions", |checked| partitions(checked, connection));
+    checked.attempt("dead_letters", |checked| dead_letters(checked, connection));
+    checked.attempt("ledger", |checked| ledger(checked, connection));
+    checked.attempt("meta", |_| Origin::load(connection).map(|_| ()));
+}
+
+/// Calls `see` with every row.
+pub(super) fn each(
+    connection: &Connection,
+    sql: &str,
+    mut see: impl FnMut(&Row<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut statement = connection.prepare(sql).map_err(failed)?;
+    let mut rows = statement.query([]).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        see(row)?;
+    }
+    Ok(())
+}
+
+fn shards(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    checked.shards = load_shards(connection)?.len() as u64;
+    if checked.shards == 0 || checked.shards > u64::from(ShardId::COUNT_MAX) {
+        checked.find("shards", format!("there are {}", checked.shards));
+    }
+    let sql = "select max(shard), min(shard) from shards";
+    let (last, first): (i64, i64) =
+        connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
+    if (first, last) != (0, checked.shards as i64 - 1) {
+        checked.find("shards", format!("{} shards are numbered {first} to {last}", checked.shards));
+    }
+    Ok(())
+}
+
+fn tenants(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    each(connection, "select id, name from tenants", |row| {
+        checked.tenants += 1;
+        let (id, name): (i64, String) = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
+        if name.parse::<TenantName>().is_err() {
+            checked.find("tenants", format!("tenant {id} has the name `{name}`"));
+        }
+        Ok(())
+    })
+}
+
+/// Jobs are held against their keys where jobs are walked; here keys that lead nowhere.
+fn keys(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    let sql = "select k.key, k.job, j.id is null, j.state, j.tenant = k.tenant and (j.record ->> 'key') is k.key \
+               from job_keys k left join jobs j on j.id = k.job";
+    each(connection, sql, |row| {
+        let key: String = row.get(0).map_err(failed)?;
+        let job = JobId::from_bytes(row.get(1).map_err(failed)?);
+        if row.get::<_, bool>(2).map_err(failed)? {
+            checked.find("job_keys", format!("key `{key}` leads to job {job}, which is not there"));
+        } else if row.get::<_, i64>(3).map_err(failed)? == 3 {
+            checked.find("job_keys", format!("key `{key}` leads to job {job}, which is deleted"));
+        } else if row.get::<_, Option<bool>>(4).map_err(failed)? != Some(true) {
+            checked
+                .find("job_keys", format!("key `{key}` leads to job {job}, which has another key or tenant"));
+        }
+        Ok(())
+    })
+}
+
+fn versions(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    let sql = "select v.id, v.version, v.tenant, v.record, j.version from job_versions v left join jobs j on j.id = v.id";
+    each(connection, sql, |row| {
+        let (id, version, _) = super::jobs::decode(row, "job_versions", checked)?;
+        let current: Option<i64> = row.get(4).map_err(failed)?;
+        if current.is_none_or(|current| current <= i64::from(version.0)) {
+            checked.find("job_versions", format!("job {id} has no version after {version}"));
+        }
+        Ok(())
+    })
+}
+
+/// What waits in a line is an open run that waits, under the key it has.
+fn lines(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    for line in ["ready", "delayed"] {
+        let sql = format!(
+            "select l.seq, r.seq is null, r.state = 1, r.available_at = l.available_at from {line} l \
+             left join open_runs r using (seq)"
+        );
+        each(connection, &sql, |row| {
+            let run = Sequence::from_i64(row.get(0).map_err(failed)?).as_i64();
+            if row.get::<_, bool>(1).map_err(failed)? {
+                checked.find(line, format!("run {run} waits and is not open"));
+            } else if row.get::<_, bool>(2).map_err(failed)? {
+                checked.find(line, format!("run {run} waits and is running"));
+            } else if !row.get::<_, bool>(3).map_err(failed)? {
+                checked.find(line, format!("run {run} waits for another time than its own"));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn partitions(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    let partitions = Partitions::load(connection)?;
+    let mut newest: BTreeMap<u16, Partition> = BTreeMap::new();
+    for partition in partitions.iter() {
+        checked.partitions += 1;
+        if partition.to.is_some_and(|to| to < partition.from) {
+            checked.find("partitions", format!("partition {} ends before it begins", partition.id));
+        }
+        if let Some(before) = newest.insert(partition.retention.days(), *partition)
+            && before.to.is_none_or(|to| to > partition.from)
+        {
+            let what = format!("partitions {} and {} of one class overlap", before.id, partition.id);
+            checked.find("partitions", what);
+        }
+    }
+    // Every table has its row, and every row its table.
+    let sql = "select name from sqlite_schema where type = 'table' and name like 'history\\_%' escape '\\'";
+    let mut tables = Vec::new();
+    each(connection, sql, |row| {
+        tables.push(row.get::<_, String>(0).map_err(failed)?);
+        Ok(())
+    })?;
+    let named: Vec<String> = std::iter::once(KEPT)
+        .chain(partitions.iter().map(|partition| partition.id))
+        .map(|id| format!("history_{id}"))
+        .collect();
+    for table in tables.iter().filter(|table| !named.contains(table)) {
+        checked.find("partitions", format!("the table {table} belongs to no partition"));
+    }
+    for table in named.iter().filter(|table| !tables.contains(table)) {
+        checked.find("partitions", format!("the table {table} is not there"));
+    }
+    Ok(())
+}
+
+/// A dead letter is in history, and ended badly. Whether it is, is seen where history is walked; here the count, and
+/// those that are in no table at all.
+fn dead_letters(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    let tables: Vec<String> = std::iter::once(KEPT)
+        .chain(Partitions::load(connection)?.iter().map(|partition| partition.id))
+        .map(|id| format!("history_{id}"))
+        .collect();
+    let mut found = Vec::new();
+    for table in &tables {
+        let sql = format!("select state from {table} where seq = ?1");
+        found.push(connection.prepare(&sql).map_err(failed)?);
+    }
+    each(connection, "select seq from dead_letters", |row| {
+        checked.dead_letters += 1;
+        let run: i64 = row.get(0).map_err(failed)?;
+        for statement in &mut found {
+            let mut rows = statement.query([run]).map_err(failed)?;
+            if rows.next().map_err(failed)?.is_some() {
+                return Ok(());
+            }
+        }
+        checked.find("dead_letters", format!("run {run} is not in history"));
+        Ok(())
+    })
+}
+
+fn ledger(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    let sql = "select l.job, l.from_slot, l.to_slot, l.slots, l.fate, l.decided_at, j.tenant is l.tenant from ledger l \
+               left join jobs j on j.id = l.job";
+    each(connection, sql, |row| {
+        checked.ledger += 1;
+        let job = JobId::from_bytes(row.get(0).map_err(failed)?);
+        let (from, to) = (row.get::<_, i64>(1).map_err(failed)?, row.get::<_, i64>(2).map_err(failed)?);
+        let place = format!("the entry of job {job} from {from}");
+        let is_time = [from, to, row.get(5).map_err(failed)?].into_iter().all(|at| timestamp(at).is_ok());
+        if !is_time || from > to || row.get::<_, i64>(3).map_err(failed)? < 1 {
+            checked.find("ledger", format!("{place} is no range of slots"));
+        }
+        if fate_of(row.get(4).map_err(failed)?).is_none() {
+            checked.find("ledger", format!("{place} has no fate"));
+        }
+        if !row.get::<_, bool>(6).map_err(failed)? {
+            checked.find("ledger", format!("{place} has no job, or one of another tenant"));
+        }
+        Ok(())
+    })
+}
