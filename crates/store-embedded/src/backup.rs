@@ -157,13 +157,11 @@ pub fn backup(
     mut progress: impl FnMut(Progress),
 ) -> Result<Manifest, BackupError> {
     let database = data.join(DATABASE);
-    if !database.exists() {
-        return Err(io(&database, &std::io::Error::from(std::io::ErrorKind::NotFound)));
-    }
-    let held = match Directory::take(data) {
-        Ok(directory) => {
-            directory.verify()?;
-            Some(directory)
+    let held = match Directory::take_existing(data) {
+        Ok(directory) if directory.verify()? => Some(directory),
+        Ok(_) => {
+            let reason = "there is no punctual.db in it".into();
+            return Err(OpenError::Unusable { path: data.into(), reason }.into());
         }
         Err(OpenError::InUse { .. }) => None,
         Err(error) => return Err(error.into()),

@@ -2,6 +2,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod bench;
+pub(crate) mod check;
 pub(crate) mod dead_letter;
 pub(crate) mod explain;
 pub(crate) mod job;
