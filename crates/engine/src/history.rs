@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::tz::Offset;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
-use punctual_domain::job::Job;
+use punctual_domain::job::{Job, JobState};
 use punctual_domain::run::{Cause, Run};
 use punctual_domain::{LedgerEntry, Tenant, TenantName};
 use punctual_schedule::{DstNote, Timetable, Tzdb};
@@ -33,6 +33,13 @@ pub struct Seen {
     pub is_over: bool,
 }
 
+impl Seen {
+    /// Whether it fires no more by itself.
+    pub fn is_ended(&self) -> bool {
+        self.is_over || self.job.state == JobState::Ended
+    }
+}
+
 /// A slot to come.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upcoming {
@@ -48,6 +55,9 @@ pub struct Upcoming {
 
 /// How long an `Idempotency-Key` is remembered.
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
+
+/// A list that leaves jobs out looks at so many pages of the store for one of its own.
+const PAGES_MAX: usize = 20;
 
 /// A cancellation that meets a change of its job is tried again this often.
 const TRIES: usize = 5;
@@ -65,14 +75,32 @@ impl Engine {
         self.job(tenant, id.ok_or_else(|| Error::JobNotFound(key.into()))?).await
     }
 
-    /// Jobs in the order of their ids.
+    /// Jobs in the order of their ids. A page may be empty and still have a next one.
     pub async fn list_jobs(
         &self,
         filter: &JobFilter,
-        page: PageRequest<JobId>,
+        mut page: PageRequest<JobId>,
     ) -> Result<Page<Seen, JobId>, Error> {
-        let page = self.store.list_jobs(filter, page).await?;
-        Ok(Page { items: page.items.iter().map(|stored| self.see(stored)).collect(), next: page.next })
+        // Whether a schedule has come to its end is not in a job's row: the store gives both, and we tell them apart.
+        let is_over = match filter.state {
+            Some("active") => Some(false),
+            Some("ended") => Some(true),
+            _ => None,
+        };
+        let state = if is_over == Some(true) { None } else { filter.state };
+        let (filter, limit) = (JobFilter { state, ..filter.clone() }, page.limit);
+        let mut items = Vec::new();
+        for _ in 0..PAGES_MAX {
+            page.limit = limit - items.len();
+            let found = self.store.list_jobs(&filter, page.clone()).await?;
+            let seen = found.items.iter().map(|stored| self.see(stored));
+            items.extend(seen.filter(|seen| is_over.is_none_or(|is_over| seen.is_ended() == is_over)));
+            page.after = found.next;
+            if page.after.is_none() || items.len() >= limit {
+                break;
+            }
+        }
+        Ok(Page { items, next: page.after })
     }
 
     /// A job that was just registered or changed.

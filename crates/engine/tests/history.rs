@@ -1,4 +1,5 @@
 //! What the API asks of the engine: jobs as they are, runs, dead letters, requests made twice.
+#![allow(clippy::unwrap_used, reason = "what is not there fails the test")]
 
 mod support {
     pub(crate) mod world;
@@ -28,6 +29,14 @@ fn a_job_shows_when_it_fires_next_and_whether_it_is_over() {
     assert_eq!((seen(every).next_fire_at, seen(every).is_over), (None, false));
     let page = block_on(world.engine.list_jobs(&JobFilter::default(), PageRequest::first(10))).unwrap();
     assert_eq!(page.items.len(), 2);
+    for (state, id) in [("paused", every), ("ended", once)] {
+        let filter = JobFilter { state: Some(state), ..JobFilter::default() };
+        let page = block_on(world.engine.list_jobs(&filter, PageRequest::first(1))).unwrap();
+        assert_eq!(page.items.iter().map(|seen| seen.job.id).collect::<Vec<_>>(), [id], "{state}");
+    }
+    let filter = JobFilter { state: Some("active"), ..JobFilter::default() };
+    let active = block_on(world.engine.list_jobs(&filter, PageRequest::first(10))).unwrap();
+    assert_eq!((active.items.len(), active.next), (0, None));
 }
 
 #[test]

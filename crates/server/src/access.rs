@@ -71,7 +71,7 @@ impl Needs {
     /// The word, as in the OpenAPI document.
     pub fn as_str(self) -> &'static str {
         match self {
-            Needs::Nothing => "nobody in particular",
+            Needs::Nothing => "none",
             Needs::Viewer => "viewer",
             Needs::Operator => "operator",
             Needs::Admin => "admin",

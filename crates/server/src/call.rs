@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, IF_MATCH, IF_NONE_MATCH};
 use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
 use http_body_util::BodyExt;
@@ -167,21 +167,39 @@ fn check_type(headers: &HeaderMap, method: &Method) -> Result<(), Error> {
 }
 
 async fn read(request: Request, max: usize) -> Result<String, Error> {
-    let announced =
-        request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let headers = request.headers();
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let is_asking = headers.contains_key(EXPECT);
+    let mut body: Body = request.into_body();
     if announced.is_some_and(|bytes| bytes > max) {
+        // Whoever asks first sends nothing; whoever does not would meet a closed connection and not the answer.
+        if !is_asking && announced.is_some_and(|bytes| bytes <= DRAINED_MAX) {
+            drain(&mut body, 0).await;
+        }
         return Err(Error::BodyTooLarge { max });
     }
-    let mut body: Body = request.into_body();
     let mut bytes = Vec::with_capacity(announced.unwrap_or(0));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Error::BodyBroken(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > max {
+            drain(&mut body, bytes.len()).await;
             return Err(Error::BodyTooLarge { max });
         }
         bytes.extend_from_slice(&data);
     }
     String::from_utf8(bytes)
         .map_err(|_| Error::Unread(punctual_api::read::Unread::Malformed("the body is not UTF-8".into())))
+}
+
+/// Bytes that are read and thrown away, so that a client that is still writing gets to the answer.
+const DRAINED_MAX: usize = 64 << 20;
+
+async fn drain(body: &mut Body, mut read: usize) {
+    while let Some(Ok(frame)) = body.frame().await {
+        read += frame.data_ref().map_or(0, bytes::Bytes::len);
+        if read > DRAINED_MAX {
+            return;
+        }
+    }
 }

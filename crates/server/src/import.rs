@@ -65,8 +65,11 @@ struct Import {
     rest: Vec<u8>,
     is_too_long: bool,
     /// The batch before, being committed.
-    under_way: Option<JoinHandle<Result<Vec<(u64, Registered)>, Error>>>,
+    under_way: Option<UnderWay>,
 }
+
+/// A batch that is being committed: each line's number and what became of it.
+type UnderWay = JoinHandle<Result<Vec<(u64, Registered)>, Error>>;
 
 /// Nobody reads the answer any more, or the store cannot go on.
 struct Stop;

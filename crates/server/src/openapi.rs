@@ -76,10 +76,10 @@ fn make() -> String {
     collect::<Problem>(&mut schemas);
     let mut paths = Paths::new();
     for endpoint in TABLE {
-        for shape in [endpoint.takes, endpoint.gives.1] {
-            if let Some(named) = shape.named {
-                (named.collect)(&mut schemas);
-            }
+        let shapes =
+            [Some(endpoint.takes), Some(endpoint.gives.1), endpoint.or_gives.map(|(_, shape)| shape)];
+        for named in shapes.into_iter().flatten().filter_map(|shape| shape.named) {
+            (named.collect)(&mut schemas);
         }
         paths.add_path_operation(endpoint.path, vec![http_method(endpoint.method)], operation(endpoint));
     }
@@ -107,7 +107,10 @@ fn operation(endpoint: &Endpoint) -> utoipa::openapi::path::Operation {
     let mut operation = OperationBuilder::new()
         .operation_id(Some(id.split('_').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("_")))
         .summary(Some(endpoint.about))
-        .description(Some(format!("Needs the role of {}.", endpoint.needs.as_str())));
+        .description(Some(match endpoint.needs {
+            Needs::Nothing => "Open to everyone.".to_string(),
+            needs => format!("Needs the role {}.", needs.as_str()),
+        }));
     for part in endpoint.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
         operation = operation.parameter(parameter(part, ParameterIn::Path, "Which.", Required::True));
     }
@@ -135,17 +138,19 @@ fn operation(endpoint: &Endpoint) -> utoipa::openapi::path::Operation {
             .required(Some(Required::True));
         operation = operation.request_body(Some(body.build()));
     }
-    let (status, shape) = endpoint.gives;
-    let mut response = ResponseBuilder::new().description(endpoint.about);
-    if let Some(content) = content(&shape) {
-        response = response.content(shape.media_type, content);
+    for (status, shape) in [Some(endpoint.gives), endpoint.or_gives].into_iter().flatten() {
+        let mut response = ResponseBuilder::new().description(endpoint.about);
+        if let Some(content) = content(&shape) {
+            response = response.content(shape.media_type, content);
+        }
+        operation = operation.response(status.to_string(), response.build());
     }
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
     let refused = ResponseBuilder::new()
         .description("Refused, and why")
         .content(punctual_api::problem::MEDIA_TYPE, problem)
         .build();
-    operation.response(status.to_string(), response.build()).response("default", refused).build()
+    operation.response("default", refused).build()
 }
 
 fn content(shape: &Shape) -> Option<utoipa::openapi::Content> {

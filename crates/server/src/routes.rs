@@ -35,12 +35,24 @@ pub struct Endpoint {
     pub(crate) query: &'static [Param],
     pub(crate) takes: Shape,
     pub(crate) gives: (u16, Shape),
+    /// Another answer that is no refusal.
+    pub(crate) or_gives: Option<(u16, Shape)>,
     handler: fn() -> MethodRouter<Shared>,
 }
 
 const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Endpoint {
     let handler: fn() -> MethodRouter<Shared> = || get(meta::no_such_route);
-    Endpoint { method, path, needs, about, query: &[], takes: nothing(), gives: (204, nothing()), handler }
+    Endpoint {
+        method,
+        path,
+        needs,
+        about,
+        query: &[],
+        takes: nothing(),
+        gives: (204, nothing()),
+        or_gives: None,
+        handler,
+    }
 }
 
 impl Endpoint {
@@ -54,6 +66,10 @@ impl Endpoint {
 
     const fn gives(self, status: u16, shape: Shape) -> Self {
         Endpoint { gives: (status, shape), ..self }
+    }
+
+    const fn or_gives(self, status: u16, shape: Shape) -> Self {
+        Endpoint { or_gives: Some((status, shape)), ..self }
     }
 
     const fn by(self, handler: fn() -> MethodRouter<Shared>) -> Self {
@@ -103,6 +119,7 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| get(meta::livez)),
     on("GET", "/readyz", Needs::Nothing, "Says whether the process can work, check by check")
         .gives(200, json::<Readiness>())
+        .or_gives(503, json::<Readiness>())
         .by(|| get(meta::readyz)),
     on("GET", "/metrics", Needs::Viewer, "Gives the metrics, as Prometheus reads them")
         .gives(200, text())
@@ -140,6 +157,7 @@ pub static TABLE: &[Endpoint] = &[
     on("PUT", "/v1/jobs/key/{key}", Needs::Operator, "Registers the job with a key, or changes it")
         .takes(json::<JobSpec>())
         .gives(200, json::<Job>())
+        .or_gives(201, json::<Job>())
         .by(|| put(jobs::upsert)),
     on("GET", "/v1/jobs/{id}", Needs::Viewer, "Reads a job").gives(200, json::<Job>()).by(|| get(jobs::get)),
     on("PUT", "/v1/jobs/{id}", Needs::Operator, "Replaces what a job's owner asked for")
@@ -226,6 +244,7 @@ pub static TABLE: &[Endpoint] = &[
     on("POST", "/v1/tenants", Needs::Admin, "Creates a tenant, or finds it")
         .takes(json::<TenantSpec>())
         .gives(201, json::<Tenant>())
+        .or_gives(200, json::<Tenant>())
         .by(|| post(tenants::create)),
 ];
 

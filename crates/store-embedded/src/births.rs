@@ -23,14 +23,14 @@ use crate::row;
 /// runs are in less than a thousand segments, each of which costs a read when a job is not in it.
 pub(crate) const SEGMENT_BIRTHS: usize = 131_072;
 
-/// A bucket is what one lookup reads: about 256 marks.
-const BUCKET_BITS: u32 = 9;
+/// A bucket is what one lookup reads: about 32 marks, few enough to lie in one page with others.
+const BUCKET_BITS: u32 = 12;
 
 /// A tenant with more than one birth in so many is found by reading the runs themselves.
 const COMMON: usize = 16;
 
 /// Buckets written in one go, so that other writes need not wait long.
-const BUCKETS_AT_ONCE: usize = 128;
+const BUCKETS_AT_ONCE: usize = 1_024;
 
 /// Births of one partition that follow each other.
 #[derive(Clone, Debug, Default)]

@@ -33,6 +33,16 @@ pub struct Options {
     pub shards: u16,
 }
 
+/// What tests change about opening.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    /// The index of births is written after so many; tests have few.
+    pub segment_births: usize,
+    /// Whoever lived before lives on: the store is closed and opened between two verbs.
+    pub is_same_process: bool,
+}
+
 /// A store in a data directory, for one process.
 #[derive(Debug)]
 pub struct Embedded {
@@ -47,19 +57,22 @@ pub struct Embedded {
 impl Embedded {
     /// Opens a data directory, or says why not.
     pub fn open(options: &Options) -> Result<Self, OpenError> {
-        Self::open_with_segments(options, SEGMENT_BIRTHS)
+        Self::open_as(options, Opening { segment_births: SEGMENT_BIRTHS, is_same_process: false })
     }
 
-    /// Opens a data directory whose index of births is written after so many: for tests, which have few.
+    /// Opens a data directory in a way that only tests need.
     #[doc(hidden)]
-    pub fn open_with_segments(options: &Options, births: usize) -> Result<Self, OpenError> {
+    pub fn open_as(options: &Options, opening: Opening) -> Result<Self, OpenError> {
         let directory = Arc::new(Directory::take(&options.directory)?);
         directory.verify()?;
         let database = directory.database();
         let connection = schema::open_writer(&database, options.shards)?;
         let damaged = |error: Error| OpenError::Damaged { path: database.clone(), reason: error.to_string() };
-        let recent = Arc::new(Recent::new(births));
-        let memory = Memory::load(&connection, &recent).map_err(damaged)?;
+        let recent = Arc::new(Recent::new(opening.segment_births));
+        let mut memory = Memory::load(&connection, &recent).map_err(damaged)?;
+        if !opening.is_same_process {
+            memory.succeed_process(&connection).map_err(damaged)?;
+        }
         let unusable = |error: std::io::Error| OpenError::Unusable {
             path: options.directory.clone(),
             reason: error.to_string(),

@@ -26,5 +26,7 @@ mod writer;
 
 pub use backup::{BackupError, Counts, Manifest, Phase, Progress, backup, restore};
 pub use check::{Checked, Finding, check};
+#[doc(hidden)]
+pub use embedded::Opening;
 pub use embedded::{Embedded, Options};
 pub use error::OpenError;

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, Sequence, WorkerId};
 use punctual_domain::run::RunState;
-use punctual_store::{Error, Held};
+use punctual_store::{Error, Liveness};
 use rusqlite::Connection;
 
 use crate::births::Recent;
@@ -26,7 +26,11 @@ pub(crate) struct Memory {
     pub(crate) running: HashMap<Sequence, Entry>,
     /// Open runs by job: overlap, cancel and delete ask for them.
     pub(crate) by_job: HashMap<JobId, Vec<Sequence>>,
-    pub(crate) workers: HashMap<WorkerId, Worker>,
+    /// Jobs of which older versions are kept.
+    pub(crate) versioned: HashSet<JobId>,
+    pub(crate) liveness: Liveness,
+    /// Workers of this process, as the database knows them.
+    pub(crate) locals: HashSet<WorkerId>,
     /// Memory and disk differ: no more writes.
     pub(crate) has_failed: Option<Error>,
     last: Sequence,
@@ -42,14 +46,6 @@ pub(crate) struct Shard {
     pub(crate) expires_at: Timestamp,
 }
 
-/// A worker's last sign of life.
-#[derive(Clone, Debug)]
-pub(crate) struct Worker {
-    pub(crate) seen_at: Timestamp,
-    pub(crate) held: HashSet<Held>,
-    pub(crate) is_dead: bool,
-}
-
 impl Memory {
     /// Reads everything from the database.
     pub(crate) fn load(connection: &Connection, recent: &Recent) -> Result<Self, Error> {
@@ -58,7 +54,9 @@ impl Memory {
             partitions: Partitions::load(connection)?,
             running: HashMap::new(),
             by_job: HashMap::new(),
-            workers: HashMap::new(),
+            versioned: load_versioned(connection)?,
+            liveness: Liveness::default(),
+            locals: load_locals(connection)?,
             has_failed: None,
             last: last_sequence(connection)?,
             database: Origin::load(connection)?.database,
@@ -81,9 +79,29 @@ impl Memory {
     /// Reads everything anew, keeping what only memory knows.
     pub(crate) fn reload(&self, connection: &Connection, recent: &Recent) -> Result<Self, Error> {
         let mut fresh = Memory::load(connection, recent)?;
-        fresh.workers = self.workers.clone();
+        fresh.liveness = self.liveness.clone();
         fresh.last = fresh.last.max(self.last);
         Ok(fresh)
+    }
+
+    /// The process before this one is gone, since a data directory has one: what its own workers held is lost, and
+    /// nobody owns a shard. Workers elsewhere may live on, and have a lease's time to say so.
+    pub(crate) fn succeed_process(&mut self, connection: &Connection) -> Result<(), Error> {
+        let held: HashSet<WorkerId> =
+            self.running.values().filter_map(|entry| entry.run.lease()).map(|lease| lease.worker).collect();
+        for worker in std::mem::take(&mut self.locals) {
+            self.liveness.bury(worker);
+            if !held.contains(&worker) {
+                connection
+                    .execute("delete from local_workers where id = ?1", [worker.as_bytes()])
+                    .map_err(failed)?;
+            }
+        }
+        connection.execute("update shards set owner = null where owner is not null", []).map_err(failed)?;
+        for shard in &mut self.shards {
+            shard.owner = None;
+        }
+        Ok(())
     }
 
     /// A sequence above everything stored and above now, so that it is never reused.
@@ -107,6 +125,18 @@ impl Memory {
             }
         }
     }
+}
+
+fn load_versioned(connection: &Connection) -> Result<HashSet<JobId>, Error> {
+    let mut statement = connection.prepare("select distinct id from job_versions").map_err(failed)?;
+    let ids = statement.query_map([], |row| Ok(JobId::from_bytes(row.get(0)?))).map_err(failed)?;
+    ids.collect::<Result<_, _>>().map_err(failed)
+}
+
+fn load_locals(connection: &Connection) -> Result<HashSet<WorkerId>, Error> {
+    let mut statement = connection.prepare("select id from local_workers").map_err(failed)?;
+    let ids = statement.query_map([], |row| Ok(WorkerId::from_bytes(row.get(0)?))).map_err(failed)?;
+    ids.collect::<Result<_, _>>().map_err(failed)
 }
 
 pub(crate) fn load_shards(connection: &Connection) -> Result<Vec<Shard>, Error> {

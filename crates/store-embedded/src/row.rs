@@ -7,7 +7,7 @@ use punctual_domain::job::Lane;
 use punctual_domain::run::Run;
 use punctual_store::Error;
 use punctual_store::record::{decode_run, encode_run};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Row, Statement, params};
 
 use crate::error::failed;
 
@@ -21,13 +21,10 @@ pub(crate) struct Entry {
     pub(crate) attempts: Vec<Attempt>,
 }
 
-/// Writes a run into a table, replacing an older row of it.
-pub(crate) fn insert(connection: &Connection, table: &str, entry: &Entry) -> Result<(), Error> {
+/// Writes a run by a statement that takes a row of [`COLUMNS`].
+pub(crate) fn write(statement: &mut Statement<'_>, entry: &Entry) -> Result<(), Error> {
     let record = encode_run(&entry.run, &entry.attempts);
-    connection
-        .prepare_cached(&format!("insert or replace into {table} values (?1, ?2)"))
-        .and_then(|mut statement| statement.execute(params![entry.run.sequence.as_i64(), record]))
-        .map_err(failed)?;
+    statement.execute(params![entry.run.sequence.as_i64(), record]).map_err(failed)?;
     Ok(())
 }
 

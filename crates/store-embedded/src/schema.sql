@@ -8,6 +8,10 @@ create table tenants (id integer primary key, name text not null unique, created
 -- One process owns all shards; the epoch fences a process that was thought gone.
 create table shards (shard integer primary key, owner blob, epoch integer not null, expires_at integer not null);
 
+-- Workers inside the process: they are gone when another process opens the directory. An owner of shards is one, and
+-- so is whoever has runs born to it.
+create table local_workers (id blob primary key) without rowid;
+
 create table jobs (
     id blob primary key, tenant integer not null, version integer not null,
     state integer not null, -- 0 active, 1 paused, 2 ended, 3 deleted

@@ -21,6 +21,7 @@ use crate::directory::Directory;
 use crate::error::{failed, is_fsync};
 use crate::open_runs::Memory;
 use crate::schema;
+use crate::write::Hot;
 
 /// How many writes may wait; more wait at the caller's.
 const QUEUE: usize = 1_024;
@@ -33,6 +34,21 @@ pub(crate) struct Writer {
     pub(crate) connection: Connection,
     pub(crate) memory: Memory,
     pub(crate) recent: Arc<Recent>,
+}
+
+/// What a write works with.
+pub(crate) struct Batch<'w> {
+    pub(crate) connection: &'w Connection,
+    pub(crate) memory: &'w mut Memory,
+    pub(crate) recent: &'w Recent,
+    pub(crate) hot: Hot<'w>,
+}
+
+impl Writer {
+    fn batch(&mut self) -> Batch<'_> {
+        let Writer { connection, memory, recent } = self;
+        Batch { connection, memory, recent, hot: Hot::default() }
+    }
 }
 
 /// Sends the answer, once it is known whether the commit succeeded.
@@ -101,7 +117,7 @@ impl Writers {
     /// Does a write and waits until it is durable.
     pub(crate) async fn submit<T: Send + 'static>(
         &self,
-        write: impl FnOnce(&mut Writer) -> Result<T, Error> + Send + 'static,
+        write: impl FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let closed = || Error::Unavailable { reason: "the store is closed".into() };
         let (reply, answer) = oneshot::channel();
@@ -114,11 +130,11 @@ impl Writers {
 
 /// A write that answers once it is durable.
 fn work<T: Send + 'static>(
-    write: impl FnOnce(&mut Writer) -> Result<T, Error> + Send + 'static,
+    write: impl FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
     reply: oneshot::Sender<Result<T, Error>>,
 ) -> Work {
     Box::new(move |writer| {
-        let done = writer.and_then(write);
+        let done = writer.and_then(|writer| write(&mut writer.batch()));
         let failure = done.as_ref().err().cloned();
         let acknowledge: Acknowledge = Box::new(move |committed| {
             // Nobody may be waiting any more; the write stands all the same.
@@ -280,7 +296,7 @@ fn sort_births(recent: &Recent, sender: &mpsc::WeakSender<Work>, shared: &Shared
     let submit = |piece: births::Piece| {
         let (reply, answer) = oneshot::channel();
         let sender = sender.upgrade().ok_or_else(closed)?;
-        let work = work(move |writer: &mut Writer| piece(&writer.connection), reply);
+        let work = work(move |batch: &mut Batch<'_>| piece(batch.connection), reply);
         sender.blocking_send(work).map_err(|_| closed())?;
         drop(sender);
         answer.blocking_recv().map_err(|_| closed())?

@@ -2,9 +2,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use punctual_store::conformance::{Case, SHARDS};
-use punctual_store_embedded::{Embedded, OpenError, Options};
+use punctual_domain::Run;
+use punctual_store::conformance::{Case, SHARDS, World};
+use punctual_store::{Held, Store};
+use punctual_store_embedded::{Embedded, OpenError, Opening, Options};
 
 fn options(directory: &tempfile::TempDir) -> Options {
     Options { directory: directory.path().join("data"), shards: SHARDS }
@@ -24,7 +27,8 @@ mod in_small_segments {
 
     fn run(case: Case) {
         let directory = tempfile::tempdir().unwrap();
-        let store = Embedded::open_with_segments(&options(&directory), 3).unwrap();
+        let opening = Opening { segment_births: 3, is_same_process: false };
+        let store = Embedded::open_as(&options(&directory), opening).unwrap();
         futures_executor::block_on(case(Arc::new(store)));
     }
 
@@ -43,6 +47,38 @@ fn a_second_process_is_refused_by_name() {
     assert!(text.contains(&directory_and_pid.0) && text.contains(&directory_and_pid.1), "{text}");
     drop(first);
     Embedded::open(&options(&directory)).unwrap();
+}
+
+/// A data directory has one process: whoever opens it knows that the one before is gone. Workers elsewhere are not.
+#[test]
+fn what_the_process_before_held_is_lost_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    futures_executor::block_on(async {
+        let store = Arc::new(Embedded::open(&options(&directory)).unwrap());
+        let mut world = World::new(store.clone()).await;
+        let job = world.register("born running", world.now).await;
+        let mut firing = world.firing(&job, world.now);
+        firing.births[0].claimed_by = Some(world.node);
+        let own = world.try_firing(firing).await.unwrap().remove(0);
+        let elsewhere = world.worker();
+        let others = world.running("claimed from elsewhere", elsewhere).await;
+        let (now, node) = (world.now, world.node);
+        drop((world, store));
+
+        // It was killed, say; and so is the next, before it did anything.
+        drop(Embedded::open(&options(&directory)).unwrap());
+        let store = Arc::new(Embedded::open(&options(&directory)).unwrap());
+        let lease = Duration::from_secs(30);
+        let lost = store.expired(lease, now, 10).await.unwrap();
+        assert_eq!(lost.iter().map(Run::id).collect::<Vec<_>>(), [own.id()]);
+        assert!(store.heartbeat(node, Vec::new(), now).await.unwrap().is_refused);
+        let held = Held { sequence: others.sequence, attempt: 1 };
+        let reply = store.heartbeat(elsewhere, vec![held], now).await.unwrap();
+        assert!(!reply.is_refused && reply.not_held.is_empty());
+        // Shards are free, under new epochs.
+        let world = World::new(store).await;
+        assert!(world.epochs.iter().all(|epoch| epoch.0 == 2));
+    });
 }
 
 #[test]

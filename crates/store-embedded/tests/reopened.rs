@@ -15,7 +15,7 @@ use punctual_store::{
     Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter, Page,
     PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject, Trigger,
 };
-use punctual_store_embedded::{Embedded, Options};
+use punctual_store_embedded::{Embedded, Opening, Options};
 use tokio::sync::Mutex;
 
 struct Reopened {
@@ -30,7 +30,7 @@ macro_rules! anew {
         let mut store = $self.store.lock().await;
         if store.is_none() || !$self.has_heartbeats.load(Ordering::Relaxed) {
             drop(store.take());
-            *store = Some(Embedded::open_with_segments(&$self.options, 3).unwrap());
+            *store = Some(Embedded::open_as(&$self.options, Opening { segment_births: 3, is_same_process: true }).unwrap());
         }
         store.as_ref().unwrap().$verb($($argument),*).await
     }};

@@ -6,6 +6,7 @@
 
 mod error;
 mod health;
+mod liveness;
 mod memory;
 mod page;
 pub mod record;
@@ -16,6 +17,7 @@ pub mod conformance;
 
 pub use error::{Error, Refused};
 pub use health::Health;
+pub use liveness::Liveness;
 pub use memory::Memory;
 pub use page::{EXAMINED_MAX, Page, PageRequest};
 pub use store::Store;

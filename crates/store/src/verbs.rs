@@ -1,7 +1,6 @@
 //! What the verbs take and give.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
@@ -431,9 +430,4 @@ impl RunFilter {
             && self.born_from.is_none_or(|from| born_at >= from)
             && self.born_before.is_none_or(|before| born_at < before)
     }
-}
-
-/// How long a lease lasts without a sign of life.
-pub(crate) fn is_over(since: Timestamp, lease: Duration, now: Timestamp) -> bool {
-    now.duration_since(since).unsigned_abs() > lease && now > since
 }

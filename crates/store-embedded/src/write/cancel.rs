@@ -11,9 +11,9 @@ use super::{Answer, JobCode, refuse};
 use crate::error::failed;
 use crate::read::ended_run;
 use crate::row::Entry;
-use crate::writer::Writer;
+use crate::writer::Batch;
 
-impl Writer {
+impl Batch<'_> {
     pub(crate) fn cancel(&mut self, cancellation: &Cancellation, now: Timestamp) -> Answer<Run> {
         self.check()?;
         let id = cancellation.run;
@@ -90,7 +90,7 @@ impl Writer {
 
     /// An ended run and the table it is in.
     fn ended(&self, id: RunId) -> Result<Option<(Entry, String)>, Error> {
-        ended_run(&self.connection, &self.memory.partitions, id)
+        ended_run(self.connection, &self.memory.partitions, id)
     }
 
     fn has_version(&self, entry: &Entry) -> Result<bool, Error> {

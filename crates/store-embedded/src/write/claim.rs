@@ -11,18 +11,17 @@ use punctual_store::{Claim, Error, Heartbeat, Held};
 use rusqlite::params;
 
 use crate::error::failed;
-use crate::open_runs::Worker;
 use crate::row::millis;
-use crate::writer::Writer;
+use crate::writer::Batch;
 
 /// Runs whose time has come are moved in portions.
 const PROMOTE_MAX: usize = 10_000;
 
-impl Writer {
+impl Batch<'_> {
     pub(crate) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
         self.check()?;
         self.promote(now)?;
-        if self.memory.workers.get(&claim.worker).is_some_and(|worker| worker.is_dead) {
+        if self.memory.liveness.is_dead(claim.worker) {
             return Ok(Vec::new());
         }
         let mut claimed = Vec::new();
@@ -84,48 +83,14 @@ impl Writer {
         Ok(())
     }
 
-    pub(crate) fn heartbeat(&mut self, id: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat {
-        let worker = self.memory.workers.entry(id).or_insert_with(|| Worker {
-            seen_at: now,
-            held: Default::default(),
-            is_dead: false,
-        });
-        if worker.is_dead {
-            return Heartbeat { is_refused: true, not_held: held, cancelled: Vec::new() };
-        }
-        worker.seen_at = now;
-        worker.held = held.iter().copied().collect();
-        let mut reply = Heartbeat::default();
-        for attempt in held {
-            let run = self.memory.running.get(&attempt.sequence).map(|entry| &entry.run);
-            let is_held = |run: &&Run| {
-                run.lease().is_some_and(|lease| lease.worker == id && lease.attempt == attempt.attempt)
-            };
-            match run.filter(is_held) {
-                None => reply.not_held.push(attempt),
-                Some(run) if run.is_cancel_requested => reply.cancelled.push(attempt),
-                Some(_) => {}
-            }
-        }
-        reply
+    pub(crate) fn heartbeat(&mut self, worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat {
+        let running = &self.memory.running;
+        let find = |sequence: Sequence| running.get(&sequence).map(|entry| &entry.run);
+        self.memory.liveness.heartbeat(worker, held, now, find)
     }
 
     pub(crate) fn expired(&mut self, lease: Duration, now: Timestamp, limit: usize) -> Vec<Run> {
-        let is_over = |since: Timestamp| now > since && now.duration_since(since).unsigned_abs() > lease;
-        for worker in self.memory.workers.values_mut() {
-            worker.is_dead |= is_over(worker.seen_at);
-        }
-        let workers = &self.memory.workers;
-        let is_lost = |run: &Run| {
-            let Some(held) = run.lease() else { return false };
-            let this = Held { sequence: run.sequence, attempt: held.attempt };
-            match workers.get(&held.worker) {
-                Some(worker) if worker.is_dead => true,
-                Some(worker) => !worker.held.contains(&this) && is_over(held.claimed_at),
-                None => is_over(held.claimed_at),
-            }
-        };
         let running = self.memory.running.values().map(|entry| &entry.run);
-        running.filter(|run| is_lost(run)).take(limit).cloned().collect()
+        self.memory.liveness.expired(running, lease, now, limit)
     }
 }

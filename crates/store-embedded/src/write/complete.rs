@@ -6,33 +6,36 @@ use punctual_domain::lifecycle::{self, Event};
 use punctual_store::{Conclusion, Refused};
 
 use super::{Answer, refuse};
-use crate::writer::Writer;
+use crate::writer::Batch;
 
-impl Writer {
+impl Batch<'_> {
     pub(crate) fn complete(&mut self, conclusion: Conclusion, now: Timestamp) -> Answer<Run> {
         self.check()?;
         let Conclusion { worker, held, report, verdict, successor } = conclusion;
         let stale = Refused::Lifecycle(lifecycle::Refused::StaleLease { attempt: held.attempt });
-        let Some(mut entry) = self.memory.running.get(&held.sequence).cloned() else { refuse!(stale) };
-        if let Err(refused) = self.check_successor(entry.run.job, successor)? {
+        let Some(job) = self.memory.running.get(&held.sequence).map(|entry| entry.run.job) else {
+            refuse!(stale)
+        };
+        if let Err(refused) = self.check_successor(job, successor)? {
             return Ok(Err(refused));
         }
+        let Some(mut entry) = self.memory.running.remove(&held.sequence) else { refuse!(stale) };
         let started_at = report.as_ref().map(|report| report.started_at);
         let event = Event::Concluded { worker, attempt: held.attempt, started_at, verdict, at: now };
         if let Err(refused) = lifecycle::apply(&mut entry.run, event) {
+            self.memory.running.insert(held.sequence, entry);
             refuse!(refused);
         }
         if let Some(attempt) = entry.attempts.last_mut() {
             attempt.report = report;
         }
-        let run = entry.run.clone();
-        if run.state.is_ended() {
+        if entry.run.state.is_ended() {
             self.end(&entry)?;
-            self.succeed(run.job, successor, now)?;
-        } else {
-            self.memory.running.remove(&run.sequence);
-            self.keep_open(entry, now)?;
+            self.succeed(job, successor, now)?;
+            return Ok(Ok(entry.run));
         }
+        let run = entry.run.clone();
+        self.keep_open(entry, now)?;
         Ok(Ok(run))
     }
 }

@@ -9,9 +9,9 @@ use rusqlite::params;
 
 use super::{Answer, JobCode, refuse};
 use crate::row::millis;
-use crate::writer::Writer;
+use crate::writer::Batch;
 
-impl Writer {
+impl Batch<'_> {
     pub(crate) fn fire(&mut self, firing: Firing, now: Timestamp) -> Answer<Vec<Run>> {
         self.check()?;
         let key = firing.due.key;

@@ -4,12 +4,14 @@ mod cancel;
 mod claim;
 mod complete;
 mod fire;
+mod hot;
 mod put_jobs;
 mod retain;
 mod shards;
 
+pub(crate) use hot::Hot;
 use jiff::Timestamp;
-use punctual_domain::id::{JobId, Version};
+use punctual_domain::id::{JobId, Version, WorkerId};
 use punctual_domain::run::{Run, RunState};
 use punctual_store::{Birth, Due, Error, Parent, Refused, Subject, Successor};
 use rusqlite::{OptionalExtension, params};
@@ -17,7 +19,7 @@ use rusqlite::{OptionalExtension, params};
 use crate::error::failed;
 use crate::partition;
 use crate::row::{self, Entry, millis};
-use crate::writer::Writer;
+use crate::writer::Batch;
 
 /// An answer about one item: refused, or done. Only an [`Error`] undoes the transaction.
 type Answer<T> = Result<Result<T, Refused>, Error>;
@@ -30,76 +32,81 @@ macro_rules! refuse {
 }
 use refuse;
 
-impl Writer {
+impl Batch<'_> {
     /// Refuses everything once memory and disk may differ.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.memory.has_failed.clone().map_or(Ok(()), Err)
     }
 
-    fn insert_due(&self, due: &Due) -> Result<(), Error> {
+    fn insert_due(&mut self, due: &Due) -> Result<(), Error> {
         let key = &due.key;
-        self.connection
-            .prepare_cached("insert or replace into due values (?1, ?2, ?3, ?4, ?5, ?6)")
-            .and_then(|mut statement| {
-                statement.execute(params![
-                    millis(key.at),
-                    key.lane.rank(),
-                    key.tenant.0,
-                    key.job.as_bytes(),
-                    due.version.0,
-                    millis(due.slot)
-                ])
-            })
+        let sql = "insert or replace into due values (?1, ?2, ?3, ?4, ?5, ?6)";
+        let statement = self.hot.insert_due.prepare(self.connection, sql)?;
+        statement
+            .execute(params![
+                millis(key.at),
+                key.lane.rank(),
+                key.tenant.0,
+                key.job.as_bytes(),
+                due.version.0,
+                millis(due.slot)
+            ])
             .map_err(failed)?;
         Ok(())
     }
 
     /// Deletes exactly this entry. Whoever deletes it decides what becomes of its slot.
-    fn delete_due(&self, due: &Due) -> Result<bool, Error> {
+    fn delete_due(&mut self, due: &Due) -> Result<bool, Error> {
         let key = &due.key;
-        self.connection
-            .prepare_cached(
-                "delete from due where at = ?1 and lane = ?2 and tenant = ?3 and job = ?4 and version = ?5 and slot = ?6",
-            )
-            .and_then(|mut statement| {
-                statement.execute(params![
-                    millis(key.at),
-                    key.lane.rank(),
-                    key.tenant.0,
-                    key.job.as_bytes(),
-                    due.version.0,
-                    millis(due.slot)
-                ])
-            })
-            .map(|deleted| deleted == 1)
-            .map_err(failed)
+        let sql = "delete from due where at = ?1 and lane = ?2 and tenant = ?3 and job = ?4 and version = ?5 and slot = ?6";
+        let statement = self.hot.delete_due.prepare(self.connection, sql)?;
+        let deleted = statement
+            .execute(params![
+                millis(key.at),
+                key.lane.rank(),
+                key.tenant.0,
+                key.job.as_bytes(),
+                due.version.0,
+                millis(due.slot)
+            ])
+            .map_err(failed)?;
+        Ok(deleted == 1)
     }
 
     /// The version and state of a job, without reading its record.
-    fn current(&self, job: JobId) -> Result<Option<(Version, JobCode)>, Error> {
-        self.connection
-            .prepare_cached("select version, state from jobs where id = ?1")
-            .and_then(|mut statement| {
-                statement
-                    .query_row([job.as_bytes()], |row| Ok((Version(row.get(0)?), JobCode(row.get(1)?))))
-                    .optional()
-            })
+    fn current(&mut self, job: JobId) -> Result<Option<(Version, JobCode)>, Error> {
+        let statement =
+            self.hot.current.prepare(self.connection, "select version, state from jobs where id = ?1")?;
+        statement
+            .query_row([job.as_bytes()], |row| Ok((Version(row.get(0)?), JobCode(row.get(1)?))))
+            .optional()
             .map_err(failed)
     }
 
     /// Makes a run, running if it is born claimed.
     fn give_birth(&mut self, of: Parent, birth: Birth, now: Timestamp) -> Result<Run, Error> {
+        if let Some(worker) = birth.claimed_by {
+            self.note_local(worker)?;
+        }
         let sequence = self.memory.next_sequence(now);
         let (run, attempts) = birth.into_run(of, sequence, now);
-        self.memory.partitions.born(&self.connection, &self.recent, &run)?;
+        self.memory.partitions.born(self.connection, self.recent, &run)?;
         self.memory.by_job.entry(run.job).or_default().push(sequence);
         self.keep_open(Entry { run: run.clone(), attempts }, now)?;
         Ok(run)
     }
 
+    /// Notes a worker of this process.
+    fn note_local(&mut self, worker: WorkerId) -> Result<(), Error> {
+        if !self.memory.locals.insert(worker) {
+            return Ok(());
+        }
+        self.line("insert or ignore into local_workers values (?1)", params![worker.as_bytes()])
+    }
+
     /// Writes an open run and puts it where it belongs: in a line, or among the running.
     fn keep_open(&mut self, entry: Entry, now: Timestamp) -> Result<(), Error> {
-        row::insert(&self.connection, "open_runs", &entry)?;
+        self.hot.insert_open(self.connection, &entry)?;
         let run = &entry.run;
         match run.state {
             RunState::Running(_) => {
@@ -155,11 +162,11 @@ impl Writer {
     /// Moves an ended run from the open ones to history.
     fn end(&mut self, entry: &Entry) -> Result<(), Error> {
         let run = &entry.run;
-        self.line("delete from open_runs where seq = ?1", params![run.sequence.as_i64()])?;
-        let ending = self.memory.partitions.of(&self.connection, run.retention, run.sequence)?;
-        row::insert(&self.connection, &format!("history_{}", ending.partition), entry)?;
+        self.hot.delete_open(self.connection, run.sequence)?;
+        let ending = self.memory.partitions.of(self.connection, run.retention, run.sequence)?;
+        self.hot.insert_history(self.connection, ending.partition, entry)?;
         if ending.is_stray {
-            partition::stray(&self.connection, run.sequence.as_i64(), run.job, ending.partition)?;
+            partition::stray(self.connection, run.sequence.as_i64(), run.job, ending.partition)?;
         }
         if run.state.is_dead() {
             self.line("insert or replace into dead_letters values (?1)", params![run.sequence.as_i64()])?;
@@ -170,10 +177,11 @@ impl Writer {
     }
 
     /// An old version of a job lives as long as an open run keeps it.
-    fn forget_version(&self, job: JobId, version: Version) -> Result<(), Error> {
-        if self.memory.by_job.contains_key(&job) {
+    fn forget_version(&mut self, job: JobId, version: Version) -> Result<(), Error> {
+        if !self.memory.versioned.contains(&job) || self.memory.by_job.contains_key(&job) {
             return Ok(());
         }
+        self.memory.versioned.remove(&job);
         self.line(
             "delete from job_versions where id = ?1 and version <= ?2",
             params![job.as_bytes(), version.0],
@@ -218,7 +226,7 @@ impl Writer {
     }
 
     /// Whether what the end of a run brings was decided for the job as it is.
-    fn check_successor(&self, job: JobId, successor: Option<Successor>) -> Answer<()> {
+    fn check_successor(&mut self, job: JobId, successor: Option<Successor>) -> Answer<()> {
         let Some(successor) = successor else { return Ok(Ok(())) };
         match self.current(job)? {
             Some((version, _)) if version == successor.version => Ok(Ok(())),
@@ -228,7 +236,7 @@ impl Writer {
     }
 
     /// Records a completion and what it brings.
-    fn succeed(&self, job: JobId, successor: Option<Successor>, now: Timestamp) -> Result<(), Error> {
+    fn succeed(&mut self, job: JobId, successor: Option<Successor>, now: Timestamp) -> Result<(), Error> {
         let Some(successor) = successor else { return Ok(()) };
         self.line("update jobs set completed_at = ?2 where id = ?1", params![job.as_bytes(), millis(now)])?;
         successor.due.map_or(Ok(()), |due| self.insert_due(&due))

@@ -15,9 +15,9 @@ use rusqlite::{OptionalExtension, params};
 use super::{Answer, JobCode, refuse};
 use crate::error::failed;
 use crate::row::millis;
-use crate::writer::Writer;
+use crate::writer::Batch;
 
-impl Writer {
+impl Batch<'_> {
     pub(crate) fn put_job(&mut self, put: Put, now: Timestamp) -> Answer<()> {
         self.check()?;
         let job = &put.job;
@@ -76,8 +76,9 @@ impl Writer {
     }
 
     /// Keeps the old version if an open run was fired with it, and frees its key.
-    fn keep_version(&self, job: JobId) -> Result<(), Error> {
+    fn keep_version(&mut self, job: JobId) -> Result<(), Error> {
         if self.memory.by_job.contains_key(&job) {
+            self.memory.versioned.insert(job);
             self.line(
                 "insert or replace into job_versions select id, version, tenant, record from jobs where id = ?1",
                 params![job.as_bytes()],
@@ -117,7 +118,7 @@ impl Writer {
     }
 
     /// Takes the old version's entry away, if it is still there, and returns what is due instead.
-    fn carry(&self, job: &Job, carry: &Carry, now: Timestamp) -> Result<Option<Due>, Error> {
+    fn carry(&mut self, job: &Job, carry: &Carry, now: Timestamp) -> Result<Option<Due>, Error> {
         for (at, candidate) in carry.candidates.iter().enumerate() {
             if !self.delete_due(candidate)? {
                 continue;
@@ -147,7 +148,7 @@ impl Writer {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
                     entry.run.version = job.version;
-                    crate::row::insert(&self.connection, "open_runs", &entry)?;
+                    self.hot.insert_open(self.connection, &entry)?;
                 }
                 OpenRuns::CancelPending => {
                     self.dequeue(&entry.run)?;

@@ -7,14 +7,14 @@ use rusqlite::params;
 use crate::error::failed;
 use crate::partition::forget_kept;
 use crate::row::millis;
-use crate::writer::Writer;
+use crate::writer::Batch;
 
-impl Writer {
+impl Batch<'_> {
     pub(crate) fn retain(&mut self, now: Timestamp, limit: usize) -> Result<u64, Error> {
         self.check()?;
         let next = self.memory.last_sequence().next();
-        let dropped = self.memory.partitions.retain(&self.connection, &self.recent, next, now, limit)?;
-        let settled = forget_kept(&self.connection, limit)?;
+        let dropped = self.memory.partitions.retain(self.connection, self.recent, next, now, limit)?;
+        let settled = forget_kept(self.connection, limit)?;
         let forgotten = self
             .connection
             .execute(

@@ -10,9 +10,9 @@ use rusqlite::{OptionalExtension, params};
 
 use crate::error::failed;
 use crate::row::{millis, timestamp};
-use crate::writer::Writer;
+use crate::writer::Batch;
 
-impl Writer {
+impl Batch<'_> {
     pub(crate) fn acquire(
         &mut self,
         owner: WorkerId,
@@ -21,6 +21,7 @@ impl Writer {
         now: Timestamp,
     ) -> Result<Vec<(ShardId, Epoch)>, Error> {
         self.check()?;
+        self.note_local(owner)?;
         let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
         let expires_at = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
         let mut taken = Vec::new();

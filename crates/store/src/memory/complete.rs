@@ -7,14 +7,14 @@ use punctual_domain::id::{RunId, WorkerId};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::{Attempt, Run};
 
-use super::state::{State, Worker};
+use super::state::State;
 use crate::error::Refused;
-use crate::verbs::{Cancellation, Claim, Conclusion, Heartbeat, Held, Shards, is_over};
+use crate::verbs::{Cancellation, Claim, Conclusion, Heartbeat, Held, Shards};
 
 impl State {
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Vec<Run> {
         self.promote(now);
-        if self.workers.get(&claim.worker).is_some_and(|worker| worker.is_dead) {
+        if self.liveness.is_dead(claim.worker) {
             return Vec::new();
         }
         let wanted = |run: &Run| {
@@ -61,27 +61,9 @@ impl State {
         ready.or_else(|| self.delayed.iter().find_map(|(_, sequence)| waiting(sequence)))
     }
 
-    pub(super) fn heartbeat(&mut self, id: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat {
-        let worker = self.workers.entry(id).or_insert_with(|| Worker {
-            seen_at: now,
-            held: Default::default(),
-            is_dead: false,
-        });
-        if worker.is_dead {
-            return Heartbeat { is_refused: true, not_held: held, cancelled: Vec::new() };
-        }
-        worker.seen_at = now;
-        worker.held = held.iter().copied().collect();
-        let mut reply = Heartbeat::default();
-        for attempt in held {
-            let run = self.open.get(&attempt.sequence).map(|entry| &entry.run);
-            match run.filter(|run| holds(run, id, attempt)) {
-                None => reply.not_held.push(attempt),
-                Some(run) if run.is_cancel_requested => reply.cancelled.push(attempt),
-                Some(_) => {}
-            }
-        }
-        reply
+    pub(super) fn heartbeat(&mut self, worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat {
+        let open = &self.open;
+        self.liveness.heartbeat(worker, held, now, |sequence| open.get(&sequence).map(|entry| &entry.run))
     }
 
     pub(super) fn complete(&mut self, conclusion: Conclusion, now: Timestamp) -> Result<Run, Refused> {
@@ -108,19 +90,7 @@ impl State {
     }
 
     pub(super) fn expired(&mut self, lease: Duration, now: Timestamp, limit: usize) -> Vec<Run> {
-        for worker in self.workers.values_mut() {
-            worker.is_dead |= is_over(worker.seen_at, lease, now);
-        }
-        let is_lost = |run: &Run| {
-            let Some(held) = run.lease() else { return false };
-            let this = Held { sequence: run.sequence, attempt: held.attempt };
-            match self.workers.get(&held.worker) {
-                Some(worker) if worker.is_dead => true,
-                Some(worker) => !worker.held.contains(&this) && is_over(held.claimed_at, lease, now),
-                None => is_over(held.claimed_at, lease, now),
-            }
-        };
-        self.open.values().map(|entry| &entry.run).filter(|run| is_lost(run)).take(limit).cloned().collect()
+        self.liveness.expired(self.open.values().map(|entry| &entry.run), lease, now, limit)
     }
 
     pub(super) fn cancel(&mut self, cancellation: Cancellation, now: Timestamp) -> Result<Run, Refused> {
@@ -145,8 +115,4 @@ impl State {
         }
         Ok(run)
     }
-}
-
-fn holds(run: &Run, worker: WorkerId, held: Held) -> bool {
-    run.lease().is_some_and(|lease| lease.worker == worker && lease.attempt == held.attempt)
 }

@@ -10,7 +10,8 @@ use punctual_domain::run::{Run, RunState};
 use punctual_domain::{Attempt, LedgerEntry, Tenant, TenantName};
 
 use crate::error::Refused;
-use crate::verbs::{Birth, Due, DueKey, Held, Shards, Stored, Subject, Successor};
+use crate::liveness::Liveness;
+use crate::verbs::{Birth, Due, DueKey, Shards, Stored, Subject, Successor};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -28,7 +29,7 @@ pub(super) struct State {
     pub(super) ready: BTreeSet<Turn>,
     /// Waiting runs whose time has not come.
     pub(super) delayed: BTreeSet<(Timestamp, Sequence)>,
-    pub(super) workers: HashMap<WorkerId, Worker>,
+    pub(super) liveness: Liveness,
     pub(super) history: BTreeMap<Sequence, Ended>,
     pub(super) ledger: BTreeMap<(JobId, Timestamp), LedgerEntry>,
     last: Option<Sequence>,
@@ -60,13 +61,6 @@ pub(super) struct Shard {
     expires_at: Timestamp,
 }
 
-#[derive(Debug)]
-pub(super) struct Worker {
-    pub(super) seen_at: Timestamp,
-    pub(super) held: HashSet<Held>,
-    pub(super) is_dead: bool,
-}
-
 impl State {
     pub(super) fn new(shards: u16) -> Self {
         let shard = Shard { owner: None, epoch: Epoch(0), expires_at: Timestamp::MIN };
@@ -82,7 +76,7 @@ impl State {
             open: BTreeMap::new(),
             ready: BTreeSet::new(),
             delayed: BTreeSet::new(),
-            workers: HashMap::new(),
+            liveness: Liveness::default(),
             history: BTreeMap::new(),
             ledger: BTreeMap::new(),
             last: None,

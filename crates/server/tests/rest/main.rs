@@ -1,0 +1,13 @@
+//! The API as its users meet it: the router over the reference store, with a clock that the test moves. One test per
+//! story.
+#![allow(clippy::unwrap_used, reason = "what is not there fails the test")]
+
+mod access;
+mod dead_letters;
+mod history;
+mod idempotency;
+mod import;
+mod jobs;
+mod openapi;
+mod refused;
+mod world;
