@@ -57,7 +57,7 @@ impl Engine {
                 Some(job) => leased.push(Leased { run, job }),
                 // Nobody lists it in a heartbeat, so it is reclaimed and fails as lost in the end.
                 None => {
-                    tracing::error!(run_id = %run.id(), job_id = %run.job, "a run's job is not in the store")
+                    tracing::error!(run_id = %run.id(), job_id = %run.job, "a run's job is not in the store");
                 }
             }
         }

@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     /// The data directory; created if it is not there [default: punctual-data].
     #[arg(long, env = "PUNCTUAL_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
-    /// A time zone database to use instead of the system's.
+    /// A time zone database to use instead of the system's: a directory, or `bundled`.
     #[arg(long, env = "PUNCTUAL_TZDATA", value_name = "DIR")]
     tzdata: Option<PathBuf>,
     /// How the log is written: `pretty` for people, `json` for programs [default: pretty on a terminal].

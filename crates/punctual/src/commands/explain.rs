@@ -16,6 +16,7 @@ use punctual_schedule::{Binding, Error, Kind, Schedule, Seed, Source, Timetable,
 use serde::Serialize;
 
 use super::output::{self, Format};
+use super::tzdata;
 use crate::failure::Failure;
 
 /// Show what a schedule means and when its next slots are
@@ -115,7 +116,7 @@ struct Explanation {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let schedule = parse(arguments)?;
-    let tzdb = open(arguments)?;
+    let tzdb = tzdata::open(arguments.tzdata.as_deref())?;
     let from = arguments.from.unwrap_or_else(Timestamp::now);
     let binding = Binding {
         seed: Seed::of(arguments.job_id.as_deref().unwrap_or_default()),
@@ -186,13 +187,6 @@ fn parse(arguments: &Arguments) -> Result<Schedule, Failure> {
         },
     };
     Ok(schedule)
-}
-
-fn open(arguments: &Arguments) -> Result<Tzdb, Failure> {
-    match arguments.tzdata.as_deref() {
-        Some(word) if word.as_os_str() == "bundled" => Ok(Tzdb::bundled()),
-        directory => Tzdb::open(directory).map_err(|error| Failure::Input(error.to_string())),
-    }
 }
 
 /// The message, with a caret under the place when it is in the expression.

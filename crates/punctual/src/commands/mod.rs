@@ -13,3 +13,4 @@ pub(crate) mod restore;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod tenant;
+pub(crate) mod tzdata;

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use self::ready::Ready;
-use super::output;
+use super::{output, tzdata};
 use crate::config::{Config, LogFormat, Settings};
 use crate::failure::Failure;
 
@@ -48,11 +48,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return output::print(&config.print());
     }
     start_log(&config)?;
+    let tzdb = Arc::new(tzdata::open(config.tzdata.as_deref())?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::Other(error.into()))?;
-    Ok(runtime.block_on(serve(config, arguments.demo))?)
+    Ok(runtime.block_on(serve(config, tzdb, arguments.demo))?)
 }
 
 fn start_log(config: &Config) -> Result<(), Failure> {
@@ -66,12 +67,11 @@ fn start_log(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn serve(config: Config, is_demo: bool) -> Result<()> {
+async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
     let listener = TcpListener::bind(config.listen)
         .await
         .with_context(|| format!("listen on {}; is another server running there?", config.listen))?;
     let address = listener.local_addr().context("the address of the server")?;
-    let tzdb = Arc::new(Tzdb::open(config.tzdata.as_deref())?);
     let mut options = Options::new(Storage::Embedded(config.data.clone()), Arc::clone(&tzdb));
     let policy = config.policy().map_err(|_| anyhow::anyhow!("the settings were checked before"))?;
     options.http = http::Options { policy: policy.clone(), ..http::Options::default() };

@@ -1,0 +1,80 @@
+//! A receiver of callbacks that remembers what it was sent.
+#![allow(dead_code, reason = "each test binary uses its share")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// A callback as it arrived; header names in lower case.
+#[derive(Clone, Debug)]
+pub(crate) struct Received {
+    pub(crate) path: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
+}
+
+/// The receiver. Paths that begin with `/fail` are answered 500, `/hang` never.
+pub(crate) struct Hook {
+    pub(crate) url: String,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl Hook {
+    pub(crate) fn start() -> Hook {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&received);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let all = Arc::clone(&all);
+                std::thread::spawn(move || serve(stream, &all));
+            }
+        });
+        Hook { url, received }
+    }
+
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.received.lock().expect("not poisoned").clone()
+    }
+}
+
+/// Answers until the connection ends; a caller that was killed just goes away.
+fn serve(stream: TcpStream, all: &Mutex<Vec<Received>>) {
+    let Ok(mut output) = stream.try_clone() else { return };
+    let mut input = BufReader::new(stream);
+    while let Some(received) = read(&mut input) {
+        let path = received.path.clone();
+        all.lock().expect("not poisoned").push(received);
+        let status = match path.as_str() {
+            path if path.starts_with("/hang") => loop {
+                std::thread::park();
+            },
+            path if path.starts_with("/fail") => "500 Internal Server Error",
+            _ => "200 OK",
+        };
+        if output.write_all(format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nok").as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn read(input: &mut BufReader<TcpStream>) -> Option<Received> {
+    let mut line = String::new();
+    input.read_line(&mut line).ok().filter(|read| *read > 0)?;
+    let path = line.split(' ').nth(1)?.to_owned();
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        input.read_line(&mut line).ok()?;
+        match line.trim_end().split_once(':') {
+            Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.trim().to_owned()),
+            None => break,
+        };
+    }
+    let length = headers.get("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    input.read_exact(&mut body).ok()?;
+    Some(Received { path, headers, body: String::from_utf8(body).ok()? })
+}
