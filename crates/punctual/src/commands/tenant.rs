@@ -46,7 +46,10 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::List => remote.show(&client.tenants().await?, |page, now: Timestamp| {
             let mut table = output::table(&["TENANT", "CREATED"]);
             for tenant in &page.items {
-                table.add_row(vec![tenant.name.clone(), moment::full(tenant.created_at, now)]);
+                // The default tenant was there before time began.
+                let created = Some(tenant.created_at).filter(|at| *at != Timestamp::UNIX_EPOCH);
+                let created = created.map(|at| moment::full(at, now)).unwrap_or_default();
+                table.add_row(vec![tenant.name.clone(), created]);
             }
             output::lines(&table)
         }),

@@ -84,7 +84,7 @@ async fn follow(
                 refused += 1;
                 if refused <= SHOWN && remote.output == Format::Table {
                     bar.suspend(|| {
-                        eprintln!("line {}: {}", line.line, output::safe(&line.problem.to_string()))
+                        eprintln!("line {}: {}", line.line, output::safe(&line.problem.to_string()));
                     });
                 }
                 if refused == SHOWN + 1 && remote.output == Format::Table {

@@ -1,12 +1,12 @@
 //! Jobs as people read them.
 
 use comfy_table::Cell;
-use jiff::Timestamp;
-use punctual_api::Schedule;
+use jiff::{SignedDuration, Timestamp};
 use punctual_api::job::{Job, Upcoming};
 use punctual_api::ledger::LedgerEntry;
 use punctual_api::target::Target;
 use punctual_api::time::Time;
+use punctual_api::{Duration, Schedule};
 use punctual_client::Answer;
 
 use crate::commands::{moment, output};
@@ -77,13 +77,13 @@ pub(super) fn page(
         spec.retry.as_ref().map(|retry| {
             let most = retry.max_attempts.map(|most| format!("at most {most} attempts")).unwrap_or_default();
             let between = match (retry.base, retry.cap) {
-                (Some(base), Some(cap)) => format!(", {base} to {cap} apart"),
+                (Some(base), Some(cap)) => format!(", {} to {} apart", length(base), length(cap)),
                 _ => String::new(),
             };
             format!("{most}{between}")
         }),
     );
-    fact("timeout", spec.timeout.map(|timeout| timeout.to_string()));
+    fact("timeout", spec.timeout.map(length));
     fact("catch up", spec.catch_up.as_ref().and_then(|catch_up| catch_up.policy.clone()));
     fact(
         "queue",
@@ -132,6 +132,10 @@ pub(super) fn page(
         page.push_str(&format!("\nwarning: {warning}\n"));
     }
     page
+}
+
+fn length(of: Duration) -> String {
+    SignedDuration::try_from(of.0).map(moment::length).unwrap_or_else(|_| of.to_string())
 }
 
 /// A payload is for programs; its beginning tells people which it is.

@@ -159,7 +159,7 @@ impl Flags {
             retention: self.retention.map(|days| Retention { days: Some(days) }),
             correlation_id: self.correlation_id.clone(),
         };
-        members(&*to_raw_value(&spec).context("write the job")?)
+        members(&to_raw_value(&spec).context("write the job")?)
     }
 
     fn schedule(&self) -> Schedule {
@@ -236,7 +236,7 @@ pub(super) fn body(file: Option<&Path>, flags: Members) -> Result<Box<RawValue>,
     match file {
         // As it is written: it may be wrong in ways that only the whole text shows.
         Some(path) if flags.is_empty() => read_json(path),
-        Some(path) => written(&overlaid(members(&*read_json(path)?)?, flags)?),
+        Some(path) => written(&overlaid(members(&read_json(path)?)?, flags)?),
         None => written(&flags),
     }
 }
