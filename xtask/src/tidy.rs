@@ -15,7 +15,7 @@ struct Rule {
 }
 
 /// The direction of dependencies. A new crate adds its row here first.
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     Rule {
         package: "punctual-schedule",
         may_use: &[],
@@ -51,6 +51,11 @@ const RULES: [Rule; 10] = [
         may_use: &["punctual-domain", "punctual-schedule"],
         must_not_use: &["tokio", "axum", "hyper", "http"],
     },
+    Rule {
+        package: "punctual-client",
+        may_use: &["punctual-api"],
+        must_not_use: &["reqwest", "axum", "hyper-rustls"],
+    },
     // The store is for its tests alone: they need one.
     Rule {
         package: "punctual-server",
@@ -68,6 +73,7 @@ const RULES: [Rule; 10] = [
         package: "punctual",
         may_use: &[
             "punctual-api",
+            "punctual-client",
             "punctual-domain",
             "punctual-engine",
             "punctual-schedule",

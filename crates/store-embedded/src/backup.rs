@@ -144,22 +144,54 @@ impl Embedded {
         now: Timestamp,
         mut progress: impl FnMut(Progress),
     ) -> Result<Manifest, BackupError> {
-        let existed = to.exists();
-        fs::create_dir_all(to).map_err(|error| io(to, &error))?;
-        let handle = File::open(to).map_err(|error| io(to, &error))?;
-        handle.try_lock().map_err(|_| BackupError::Busy(to.into()))?;
-        require_empty(to, &[PARTIAL, UNNAMED])?;
-        let made = make(&self.database(), to, now, &mut progress);
-        if made.is_err() {
-            for name in [PARTIAL, DATABASE, UNNAMED, MANIFEST] {
-                let _ = fs::remove_file(to.join(name)); // It may not have come that far.
-            }
-            if !existed {
-                let _ = fs::remove_dir(to);
-            }
-        }
-        made
+        back_up(&self.database(), to, now, &mut progress)
     }
+}
+
+/// Copies a data directory as [`Embedded::backup`] does, from outside: whether a process has it open or not. If one
+/// has, it goes on undisturbed; if none has, none may open it meanwhile.
+pub fn backup(
+    data: &Path,
+    to: &Path,
+    now: Timestamp,
+    mut progress: impl FnMut(Progress),
+) -> Result<Manifest, BackupError> {
+    let database = data.join(DATABASE);
+    let held = match Directory::take_existing(data) {
+        Ok(directory) if directory.verify()? => Some(directory),
+        Ok(_) => {
+            let reason = "there is no punctual.db in it".into();
+            return Err(OpenError::Unusable { path: data.into(), reason }.into());
+        }
+        Err(OpenError::InUse { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let made = back_up(&database, to, now, &mut progress);
+    drop(held);
+    made
+}
+
+fn back_up(
+    database: &Path,
+    to: &Path,
+    now: Timestamp,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Manifest, BackupError> {
+    let existed = to.exists();
+    fs::create_dir_all(to).map_err(|error| io(to, &error))?;
+    let handle = File::open(to).map_err(|error| io(to, &error))?;
+    handle.try_lock().map_err(|_| BackupError::Busy(to.into()))?;
+    require_empty(to, &[PARTIAL, UNNAMED])?;
+    let made = make(database, to, now, progress);
+    if made.is_err() {
+        for name in [PARTIAL, DATABASE, UNNAMED, MANIFEST] {
+            let _ = fs::remove_file(to.join(name)); // It may not have come that far.
+        }
+        if !existed {
+            let _ = fs::remove_dir(to);
+        }
+    }
+    made
 }
 
 fn make(

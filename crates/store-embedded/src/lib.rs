@@ -24,7 +24,7 @@ mod schema;
 mod write;
 mod writer;
 
-pub use backup::{BackupError, Counts, Manifest, Phase, Progress, restore};
+pub use backup::{BackupError, Counts, Manifest, Phase, Progress, backup, restore};
 pub use check::{Checked, Finding, check};
 #[doc(hidden)]
 pub use embedded::Opening;

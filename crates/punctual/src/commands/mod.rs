@@ -1,7 +1,16 @@
 //! One file per command.
 
+pub(crate) mod backup;
 pub(crate) mod bench;
+pub(crate) mod check;
+pub(crate) mod dead_letter;
 pub(crate) mod explain;
+pub(crate) mod job;
+pub(crate) mod moment;
 pub(crate) mod output;
+pub(crate) mod remote;
+pub(crate) mod restore;
+pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod tenant;
 pub(crate) mod tzdata;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use punctual_domain::id::{JobId, Sequence, ShardId};
+use punctual_domain::id::{JobId, ShardId};
+use punctual_domain::run::RunState;
 use punctual_domain::tenant::TenantName;
 use punctual_store::Error;
 use rusqlite::{Connection, Row};
@@ -13,7 +14,7 @@ use crate::open_runs::load_shards;
 use crate::origin::Origin;
 use crate::partition::{KEPT, Partition, Partitions};
 use crate::read::fate_of;
-use crate::row::timestamp;
+use crate::row::{self, millis, timestamp};
 
 pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("shards", |checked| shards(checked, connection));
@@ -101,17 +102,20 @@ fn versions(checked: &mut Checked, connection: &Connection) -> Result<(), Error>
 fn lines(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
     for line in ["ready", "delayed"] {
         let sql = format!(
-            "select l.seq, r.seq is null, r.state = 1, r.available_at = l.available_at from {line} l \
-             left join open_runs r using (seq)"
+            "select r.seq, r.record, l.seq, l.available_at from {line} l left join open_runs r on r.seq = l.seq"
         );
         each(connection, &sql, |row| {
-            let run = Sequence::from_i64(row.get(0).map_err(failed)?).as_i64();
-            if row.get::<_, bool>(1).map_err(failed)? {
-                checked.find(line, format!("run {run} waits and is not open"));
-            } else if row.get::<_, bool>(2).map_err(failed)? {
-                checked.find(line, format!("run {run} waits and is running"));
-            } else if !row.get::<_, bool>(3).map_err(failed)? {
-                checked.find(line, format!("run {run} waits for another time than its own"));
+            let sequence: i64 = row.get(2).map_err(failed)?;
+            if row.get::<_, Option<i64>>(0).map_err(failed)?.is_none() {
+                checked.find(line, format!("run {sequence} waits and is not open"));
+                return Ok(());
+            }
+            // A record that does not decode is found where runs are walked.
+            let Ok(entry) = row::read(row) else { return Ok(()) };
+            if matches!(entry.run.state, RunState::Running(_)) {
+                checked.find(line, format!("run {sequence} waits and is running"));
+            } else if millis(entry.run.available_at) != row.get::<_, i64>(3).map_err(failed)? {
+                checked.find(line, format!("run {sequence} waits for another time than its own"));
             }
             Ok(())
         })?;
@@ -163,7 +167,7 @@ fn dead_letters(checked: &mut Checked, connection: &Connection) -> Result<(), Er
         .collect();
     let mut found = Vec::new();
     for table in &tables {
-        let sql = format!("select state from {table} where seq = ?1");
+        let sql = format!("select 1 from {table} where seq = ?1");
         found.push(connection.prepare(&sql).map_err(failed)?);
     }
     each(connection, "select seq from dead_letters", |row| {

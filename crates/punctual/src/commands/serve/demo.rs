@@ -67,7 +67,8 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_owned();
     // What was sent comes back, so that it can be seen in the run's output.
-    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body =
+        request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let (status, body) = match path.as_str() {
         "/slow" => {
             tokio::time::sleep(Duration::from_secs(2)).await;

@@ -1,0 +1,29 @@
+//! A typed client of the REST API.
+//!
+//! [`Client`] knows where the server is and has a method for every route, in the file of its noun; [`list`] walks
+//! lists page by page, [`import`] sends jobs in a stream and reads how far it is. Every answer keeps the text it came
+//! as, beside the value read from it. A refusal keeps everything the server said about it.
+//!
+//! Unlike callbacks, requests are not judged by a guard: the address is the user's own choice.
+
+mod answer;
+mod client;
+mod connector;
+mod dead_letters;
+mod error;
+pub mod import;
+mod jobs;
+pub mod list;
+mod meta;
+mod runs;
+mod server;
+mod tenants;
+
+pub use answer::Answer;
+pub use client::{Client, Options};
+pub use dead_letters::Done;
+pub use error::Error;
+pub use jobs::{JobFilter, JobRef};
+pub use list::List;
+pub use runs::RunFilter;
+pub use server::Server;

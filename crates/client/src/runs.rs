@@ -1,0 +1,71 @@
+//! Runs: find, read, cancel, retry.
+
+use punctual_api::run::{Run, RunSummary};
+
+use crate::answer::Answer;
+use crate::client::{Call, Client};
+use crate::error::Error;
+use crate::list::List;
+use crate::server::escaped;
+
+/// Which runs; what is not given does not narrow.
+#[derive(Clone, Debug, Default)]
+pub struct RunFilter {
+    /// Of a job, by its id.
+    pub job: Option<String>,
+    /// In a state.
+    pub state: Option<String>,
+    /// Pending, and waiting for this: `time`, `capacity` or `retry`.
+    pub waiting_for: Option<String>,
+    /// In the dead letters, or not.
+    pub dead: Option<bool>,
+    /// Of a type of job.
+    pub r#type: Option<String>,
+    /// In a queue.
+    pub queue: Option<String>,
+    /// Born at or after: RFC 3339 or epoch seconds.
+    pub from: Option<String>,
+    /// Born before.
+    pub to: Option<String>,
+}
+
+impl RunFilter {
+    pub(crate) fn parameters(&self) -> [(&'static str, Option<&str>); 8] {
+        [
+            ("job", self.job.as_deref()),
+            ("state", self.state.as_deref()),
+            ("waiting_for", self.waiting_for.as_deref()),
+            ("dead", self.dead.map(|is_dead| if is_dead { "true" } else { "false" })),
+            ("type", self.r#type.as_deref()),
+            ("queue", self.queue.as_deref()),
+            ("from", self.from.as_deref()),
+            ("to", self.to.as_deref()),
+        ]
+    }
+}
+
+impl Client {
+    /// Runs, newest first.
+    pub fn runs(&self, filter: &RunFilter) -> List<RunSummary> {
+        List::new(self, "/v1/runs", &filter.parameters())
+    }
+
+    /// A run with its attempts.
+    pub async fn run(&self, id: &str) -> Result<Answer<Run>, Error> {
+        self.call(Call::get(path(id))).await
+    }
+
+    /// Ends a waiting run, or asks a running one to stop.
+    pub async fn cancel_run(&self, id: &str) -> Result<Answer<RunSummary>, Error> {
+        self.call(Call::post(format!("{}/cancel", path(id)))).await
+    }
+
+    /// Lets a dead run go on: the same run, the next attempt.
+    pub async fn retry_run(&self, id: &str) -> Result<Answer<RunSummary>, Error> {
+        self.call(Call::post(format!("{}/retry", path(id)))).await
+    }
+}
+
+fn path(id: &str) -> String {
+    format!("/v1/runs/{}", escaped(id))
+}

@@ -1,0 +1,250 @@
+//! `punctual job`: register, read and change jobs.
+
+mod export;
+mod import;
+mod page;
+mod spec;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use punctual_api::job::{Job, Pause, Trigger};
+use punctual_client::{Answer, Client, JobFilter, JobRef};
+
+use self::spec::Flags;
+use super::output::Format;
+use super::remote::{self, Paging, Remote};
+use super::run::word;
+use crate::failure::{EXIT_CODES, Failure};
+
+/// Register, read, change, pause and run jobs
+#[derive(Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Register a job
+    #[command(after_help = "Examples:
+  punctual job create nightly --cron '0 2 * * *' --tz Europe/Paris --url http://127.0.0.1:9000/hook --payload '{\"n\":7}'
+  punctual job create tick --every 5s --discard
+  punctual job create --key report --upsert -f job.json")]
+    Create {
+        /// Free text for people
+        name: Option<String>,
+        /// The job as JSON, from a file or `-` for standard input; flags go over it
+        #[arg(short, long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Chosen by you, unique in the tenant
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+        /// If there is a job with the key, change it
+        #[arg(long, requires = "key", conflicts_with = "idempotency_key")]
+        upsert: bool,
+        #[command(flatten)]
+        flags: Box<Flags>,
+        /// Repeated under the same key, the job is registered once
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+    },
+    /// Show a job: its state, next slots, last run and warnings
+    Get {
+        /// The job's id, or key:KEY
+        job: JobRef,
+    },
+    /// List jobs
+    List {
+        #[command(flatten)]
+        narrow: Narrow,
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Change a job: flags change what they name, a file replaces the job
+    Update {
+        /// The job's id, or key:KEY
+        job: JobRef,
+        /// The whole job as JSON, from a file or `-`; what `job get -o json` writes is taken. Flags go over it
+        #[arg(short, long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// The file is a JSON merge patch: it changes only what it names
+        #[arg(long, requires = "file")]
+        merge: bool,
+        /// Only if the job still has this version [default: the one in the file, or the one just read]
+        #[arg(long, value_name = "N")]
+        if_version: Option<u32>,
+        /// Whatever the version
+        #[arg(long, conflicts_with = "if_version")]
+        force: bool,
+        /// Free text for people
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        #[command(flatten)]
+        flags: Box<Flags>,
+    },
+    /// Delete a job: its pending runs are cancelled, running ones end, its history stays
+    Delete {
+        /// The job's id, or key:KEY
+        job: JobRef,
+        /// Only if the job still has this version
+        #[arg(long, value_name = "N")]
+        if_version: Option<u32>,
+    },
+    /// Stop a job from firing
+    Pause {
+        /// The job's id, or key:KEY
+        job: JobRef,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+        /// Who
+        #[arg(long, value_name = "NAME", env = "USER")]
+        by: Option<String>,
+    },
+    /// Let a paused job fire again; the slots in between are skipped
+    Resume {
+        /// The job's id, or key:KEY
+        job: JobRef,
+    },
+    /// Run a job now, outside its schedule
+    Trigger {
+        /// The job's id, or key:KEY
+        job: JobRef,
+        /// Follows the run through logs and callbacks
+        #[arg(long, value_name = "ID")]
+        correlation_id: Option<String>,
+        /// Repeated under the same key, the job is run once
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+    },
+    /// Register many jobs from lines of JSON
+    Import {
+        /// One job in each line (NDJSON); `-` is standard input
+        file: PathBuf,
+        /// Repeats an import that broke off: lines it has registered are not registered again
+        #[arg(long, value_name = "KEY")]
+        idempotency_key: Option<String>,
+    },
+    /// Write jobs as lines of JSON that `job import` takes
+    Export {
+        /// Where to; `-` is standard output
+        #[arg(default_value = "-")]
+        file: PathBuf,
+        #[command(flatten)]
+        narrow: Narrow,
+    },
+}
+
+/// Which jobs.
+#[derive(Args)]
+struct Narrow {
+    /// In this state
+    #[arg(long, value_enum)]
+    state: Option<State>,
+    /// With this label: name=value
+    #[arg(long, value_name = "NAME=VALUE")]
+    label: Option<String>,
+    /// In this queue
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// Of this type
+    #[arg(long, value_name = "TYPE")]
+    r#type: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum State {
+    Active,
+    Paused,
+    Ended,
+}
+
+impl Narrow {
+    fn filter(&self) -> JobFilter {
+        JobFilter {
+            state: self.state.map(word),
+            label: self.label.clone(),
+            queue: self.queue.clone(),
+            r#type: self.r#type.clone(),
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    remote::run(execute(arguments))
+}
+
+async fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    let remote = &arguments.remote;
+    let client = remote.client()?;
+    match &arguments.command {
+        Command::Create { name, file, key, upsert, flags, idempotency_key } => {
+            let body = spec::body(file.as_deref(), flags.over(name.clone(), key.clone())?)?;
+            let job = match key {
+                Some(key) if *upsert => client.put_job(key, &*body).await?,
+                _ => client.create_job(&*body, idempotency_key.as_deref()).await?,
+            };
+            remote.show(&job, |job, now| page::one_line("registered", job, now))
+        }
+        Command::Get { job } => get(job, remote, &client).await,
+        Command::List { narrow, paging } => {
+            remote.show_list(client.jobs(&narrow.filter()), paging, page::table).await
+        }
+        Command::Update { job, file, merge, if_version, force, name, flags } => {
+            let change = spec::Change {
+                file: file.as_deref(),
+                is_patch: *merge,
+                version: *if_version,
+                is_forced: *force,
+                flags: flags.over(name.clone(), None)?,
+            };
+            let job = change.apply(job, &client).await?;
+            remote.show(&job, |job, now| page::one_line("changed", job, now))
+        }
+        Command::Delete { job, if_version } => {
+            client.delete_job(&client.job_id(job).await?, *if_version).await?;
+            match remote.output {
+                Format::Json => Ok(()), // The server says nothing either.
+                Format::Table => super::output::print(&format!("deleted job {job}\n")),
+            }
+        }
+        Command::Pause { job, reason, by } => {
+            let pause = Pause { reason: reason.clone(), by: by.clone() };
+            let job = client.pause_job(&client.job_id(job).await?, &pause).await?;
+            remote.show(&job, |job, now| page::one_line("paused", job, now))
+        }
+        Command::Resume { job } => {
+            let job = client.resume_job(&client.job_id(job).await?).await?;
+            remote.show(&job, |job, now| page::one_line("resumed", job, now))
+        }
+        Command::Trigger { job, correlation_id, idempotency_key } => {
+            let trigger = Trigger { correlation_id: correlation_id.clone() };
+            let id = client.job_id(job).await?;
+            let run = client.trigger_job(&id, &trigger, idempotency_key.as_deref()).await?;
+            remote.show(&run, |run, _| {
+                format!("run {} is {}\nto see it: punctual run get {}\n", run.id, run.state, run.id)
+            })
+        }
+        Command::Import { file, idempotency_key } => {
+            import::run(file, idempotency_key.as_deref(), remote, &client).await
+        }
+        Command::Export { file, narrow } => export::run(file, &narrow.filter(), &client).await,
+    }
+}
+
+async fn get(job: &JobRef, remote: &Remote, client: &Client) -> Result<(), Failure> {
+    let job: Answer<Job> = client.job(job).await?;
+    if remote.output == Format::Json {
+        return remote.show(&job, |_, _| String::new());
+    }
+    let id = &job.status.id;
+    let upcoming = client.upcoming(id, page::SLOTS).await?;
+    let ledger = client.ledger(id).limit(page::LEDGER).next_page().await?;
+    let ledger = ledger.map(|page| page.value.items).unwrap_or_default();
+    remote.show(&job, |job, now| page::page(job, &upcoming.items, &ledger, now))
+}

@@ -1,0 +1,184 @@
+//! Jobs as people read them.
+
+use comfy_table::Cell;
+use jiff::{SignedDuration, Timestamp};
+use punctual_api::job::{Job, Upcoming};
+use punctual_api::ledger::LedgerEntry;
+use punctual_api::target::Target;
+use punctual_api::time::Time;
+use punctual_api::{Duration, Schedule};
+use punctual_client::Answer;
+
+use crate::commands::{moment, output};
+
+/// Slots to come that are shown.
+pub(super) const SLOTS: usize = 3;
+
+/// Entries of the ledger that are shown.
+pub(super) const LEDGER: usize = 3;
+
+/// What became of a job.
+pub(super) fn one_line(deed: &str, job: &Job, now: Timestamp) -> String {
+    let status = &job.status;
+    let next = match status.next_fire_at {
+        Some(at) if status.state == "active" => format!(", fires {}", moment::full(at, now)),
+        _ => String::new(),
+    };
+    let mut text = format!("{deed} job {} ({}, version {}){next}\n", status.id, status.state, status.version);
+    for warning in &status.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    text
+}
+
+pub(super) fn table(jobs: &[&Job], now: Timestamp) -> String {
+    let mut table = output::table(&["JOB", "NAME", "STATE", "SCHEDULE", "NEXT", "TARGET"]);
+    for job in jobs {
+        let next = job.status.next_fire_at.map(|at| moment::relative(at, now));
+        table.add_row(vec![
+            Cell::new(&job.status.id),
+            Cell::new(output::safe(job.spec.name.as_deref().unwrap_or_default())),
+            output::state(&job.status.state),
+            Cell::new(job.spec.schedule.as_ref().map(schedule).unwrap_or_default()),
+            Cell::new(next.unwrap_or_default()),
+            Cell::new(job.spec.target.as_ref().map(target).unwrap_or_default()),
+        ]);
+    }
+    output::lines(&table)
+}
+
+pub(super) fn page(
+    job: &Job,
+    upcoming: &[Upcoming],
+    ledger: &[Answer<LedgerEntry>],
+    now: Timestamp,
+) -> String {
+    let (status, spec) = (&job.status, &job.spec);
+    let mut facts = output::facts();
+    let mut fact = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            facts.add_row(vec![name.to_string(), output::safe(&value)]);
+        }
+    };
+    fact("job", Some(status.id.clone()));
+    fact("name", spec.name.clone());
+    fact("key", spec.key.clone());
+    let paused = status.paused.as_ref().map(|pause| {
+        let by = pause.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let reason = pause.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        format!("{}{by} since {}{reason}", status.state, moment::full(pause.since, now))
+    });
+    fact("state", Some(paused.unwrap_or_else(|| status.state.clone())));
+    fact("schedule", spec.schedule.as_ref().map(schedule));
+    fact("target", spec.target.as_ref().map(target));
+    fact("payload", spec.payload.as_ref().map(|payload| shortened(payload.as_str())));
+    fact(
+        "retry",
+        spec.retry.as_ref().map(|retry| {
+            let most = retry.max_attempts.map(|most| format!("at most {most} attempts")).unwrap_or_default();
+            let between = match (retry.base, retry.cap) {
+                (Some(base), Some(cap)) => format!(", {} to {} apart", length(base), length(cap)),
+                _ => String::new(),
+            };
+            format!("{most}{between}")
+        }),
+    );
+    fact("timeout", spec.timeout.map(length));
+    fact("catch up", spec.catch_up.as_ref().and_then(|catch_up| catch_up.policy.clone()));
+    fact(
+        "queue",
+        spec.queue
+            .as_ref()
+            .map(|queue| format!("{queue}, lane {}", spec.lane.as_deref().unwrap_or("standard"))),
+    );
+    fact("type", spec.r#type.clone());
+    fact(
+        "labels",
+        spec.labels.as_ref().map(|labels| {
+            labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
+        }),
+    );
+    fact("tenant", Some(status.tenant.clone()));
+    fact("version", Some(format!("{}, of {}", status.version, moment::full(status.updated_at, now))));
+    fact(
+        "last run",
+        Some(match &status.last_run {
+            Some(run) => format!("{} {}, for {}", run.id, run.state, moment::full(run.scheduled_for, now)),
+            None => "none yet".into(),
+        }),
+    );
+    let mut page = output::lines(&facts);
+    if !upcoming.is_empty() {
+        let mut table = output::table(&["NEXT SLOTS", "", "NOTE"]);
+        for slot in upcoming {
+            let note = slot.note.clone().unwrap_or_default();
+            table.add_row(vec![slot.local.clone(), moment::relative(slot.fires_at, now), note]);
+        }
+        page.push_str(&format!("\n{}", output::lines(&table)));
+    }
+    if !ledger.is_empty() {
+        let mut table = output::table(&["SLOTS THAT DID NOT RUN", "COUNT", "WHY"]);
+        for entry in ledger {
+            let which = match entry.slots {
+                1 => moment::local(entry.from),
+                _ => format!("{} to {}", moment::local(entry.from), moment::local(entry.to)),
+            };
+            let why = format!("{}: {}", entry.state, entry.reason);
+            table.add_row(vec![which, entry.slots.to_string(), why]);
+        }
+        page.push_str(&format!("\n{}", output::lines(&table)));
+    }
+    for warning in &status.warnings {
+        page.push_str(&format!("\nwarning: {warning}\n"));
+    }
+    page
+}
+
+fn length(of: Duration) -> String {
+    SignedDuration::try_from(of.0).map(moment::length).unwrap_or_else(|_| of.to_string())
+}
+
+/// A payload is for programs; its beginning tells people which it is.
+fn shortened(text: &str) -> String {
+    const SHOWN: usize = 100;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}... ({} bytes)", &text[..end], text.len()),
+        None => text.into(),
+    }
+}
+
+fn schedule(schedule: &Schedule) -> String {
+    let time = |time: &Time| match time {
+        Time::Text(text) => text.clone(),
+        Time::Seconds(seconds) => seconds.to_string(),
+    };
+    let kind = if let Some(cron) = &schedule.cron {
+        cron.clone()
+    } else if let Some(every) = &schedule.every {
+        let from = schedule.from.as_ref().map(|from| format!(" from {from}")).unwrap_or_default();
+        format!("every {every}{from}")
+    } else if let Some(at) = &schedule.at {
+        format!("at {}", time(at))
+    } else if let Some(after) = &schedule.after {
+        format!("once, after {after}")
+    } else if let Some(interval) = &schedule.interval {
+        interval.clone()
+    } else {
+        "once, now".into()
+    };
+    match &schedule.timezone {
+        Some(zone) => format!("{kind} {zone}"),
+        None => kind,
+    }
+}
+
+fn target(target: &Target) -> String {
+    match (&target.http, &target.function) {
+        (Some(http), _) => {
+            let (method, url) = (http.method.as_deref().unwrap_or("POST"), http.url.as_deref().unwrap_or(""));
+            format!("{method} {url}")
+        }
+        (None, Some(function)) => format!("function {}", function.name.as_deref().unwrap_or("")),
+        (None, None) => "discard".into(),
+    }
+}

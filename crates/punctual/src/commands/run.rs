@@ -1,0 +1,257 @@
+//! `punctual run`: what happened to slots, and what to do about it.
+
+use clap::{Args, Subcommand, ValueEnum};
+use comfy_table::Cell;
+use jiff::Timestamp;
+use punctual_api::run::{Attempt, Output, Run, RunSummary};
+use punctual_client::{JobRef, RunFilter};
+
+use super::remote::{self, Paging, Remote};
+use super::{moment, output};
+use crate::failure::{EXIT_CODES, Failure};
+
+/// List, read, cancel and retry runs
+#[derive(Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List runs, newest first
+    List {
+        /// Of this job: its id or key:KEY
+        #[arg(long, value_name = "JOB")]
+        job: Option<JobRef>,
+        /// In this state
+        #[arg(long, value_enum)]
+        state: Option<State>,
+        /// Dead letters only
+        #[arg(long)]
+        dead: bool,
+        /// Pending runs that wait for this
+        #[arg(long, value_enum)]
+        waiting_for: Option<WaitingFor>,
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Show a run with its attempts: when, how long, and why it failed
+    Get {
+        /// The run's id
+        run: String,
+    },
+    /// End a waiting run, or ask a running one to stop
+    Cancel {
+        /// The run's id
+        run: String,
+    },
+    /// Let a dead run go on: the same run, its next attempt
+    Retry {
+        /// The run's id
+        run: String,
+    },
+}
+
+/// What runs and dead letters can be narrowed by.
+#[derive(Args)]
+pub(super) struct Common {
+    /// Of this type of job
+    #[arg(long, value_name = "TYPE")]
+    pub(super) r#type: Option<String>,
+    /// In this queue
+    #[arg(long, value_name = "QUEUE")]
+    pub(super) queue: Option<String>,
+    /// Born at or after: 2026-12-24T18:00:00Z or epoch seconds
+    #[arg(long, value_name = "TIME")]
+    pub(super) from: Option<String>,
+    /// Born before
+    #[arg(long, value_name = "TIME")]
+    pub(super) to: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum State {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+    TimedOut,
+    Cancelled,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum WaitingFor {
+    Time,
+    Capacity,
+    Retry,
+}
+
+/// The word of a choice, as the API has it.
+pub(super) fn word<T: ValueEnum>(choice: T) -> String {
+    choice.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    remote::run(execute(arguments))
+}
+
+async fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    let remote = &arguments.remote;
+    let client = remote.client()?;
+    match &arguments.command {
+        Command::List { job, state, dead, waiting_for, common, paging } => {
+            let job = match job {
+                Some(job) => Some(client.job_id(job).await?),
+                None => None,
+            };
+            let filter = RunFilter {
+                job,
+                state: state.map(word),
+                waiting_for: waiting_for.map(word),
+                dead: dead.then_some(true),
+                r#type: common.r#type.clone(),
+                queue: common.queue.clone(),
+                from: common.from.clone(),
+                to: common.to.clone(),
+            };
+            remote.show_list(client.runs(&filter), paging, table).await
+        }
+        Command::Get { run } => remote.show(&client.run(run).await?, page),
+        Command::Cancel { run } => remote.show(&client.cancel_run(run).await?, |run, _| {
+            match run.is_cancel_requested && run.finished_at.is_none() {
+                true => format!("run {} is asked to stop\n", run.id),
+                false => format!("run {} is {}\n", run.id, run.state),
+            }
+        }),
+        Command::Retry { run } => remote.show(&client.retry_run(run).await?, |run, _| {
+            format!("run {} is {}; its next attempt is number {}\n", run.id, run.state, run.attempt + 1)
+        }),
+    }
+}
+
+/// A table of runs.
+pub(super) fn table(runs: &[&RunSummary], now: Timestamp) -> String {
+    let mut table =
+        output::table(&["RUN", "JOB", "STATE", "CAUSE", "SCHEDULED FOR", "LATE", "ATTEMPT", "TOOK"]);
+    for run in runs {
+        let took = match (run.started_at, run.finished_at) {
+            (Some(from), Some(to)) => moment::length(to.duration_since(from)),
+            _ => String::new(),
+        };
+        table.add_row(vec![
+            Cell::new(&run.id),
+            Cell::new(&run.job_id),
+            output::state(&run.state),
+            Cell::new(&run.cause),
+            Cell::new(moment::full(run.scheduled_for, now)),
+            Cell::new(run.lateness_ms.map(moment::millis).unwrap_or_default()),
+            Cell::new(run.attempt),
+            Cell::new(took),
+        ]);
+    }
+    output::lines(&table)
+}
+
+/// Everything about a run, so that a person sees why it ended as it did.
+fn page(run: &Run, now: Timestamp) -> String {
+    let summary = &run.summary;
+    let mut facts = output::facts();
+    let mut fact = |name: &str, value: String| {
+        facts.add_row(vec![name.to_string(), value]);
+    };
+    fact("run", summary.id.clone());
+    fact("job", format!("{} (version {})", summary.job_id, summary.job_version));
+    let state = match (&summary.waiting_for, summary.available_at) {
+        (Some(what), Some(at)) => {
+            format!("{}, waits for {what} until {}", summary.state, moment::full(at, now))
+        }
+        _ if summary.is_cancel_requested && summary.finished_at.is_none() => {
+            format!("{}, asked to stop", summary.state)
+        }
+        _ => summary.state.clone(),
+    };
+    fact("state", state);
+    fact("cause", summary.cause.clone());
+    fact("scheduled for", moment::full(summary.scheduled_for, now));
+    if let Some(at) = summary.started_at {
+        let late =
+            summary.lateness_ms.map(|late| format!(", {} late", moment::millis(late))).unwrap_or_default();
+        fact("started", format!("{}{late}", moment::full(at, now)));
+    }
+    if let Some(at) = summary.finished_at {
+        fact("finished", moment::full(at, now));
+    }
+    fact("queue", summary.queue.clone());
+    if let Some(kind) = &summary.kind {
+        fact("type", kind.clone());
+    }
+    if let Some(id) = &summary.correlation_id {
+        fact("correlation id", id.clone());
+    }
+    fact("idempotency key", summary.idempotency_key.clone());
+    let mut page = output::lines(&facts);
+    if !run.attempts.is_empty() {
+        page.push('\n');
+        page.push_str(&attempts(&run.attempts));
+    }
+    page.push_str(&verdict(run));
+    page
+}
+
+fn attempts(attempts: &[Attempt]) -> String {
+    let mut table = output::table(&["ATTEMPT", "OUTCOME", "STARTED", "TOOK", "STATUS", "PHASES", "ERROR"]);
+    for attempt in attempts {
+        let phases: Vec<String> =
+            attempt.phases.iter().map(|phase| format!("{} {:.1}ms", phase.name, phase.duration_ms)).collect();
+        let error = attempt.error.as_ref().map(|error| {
+            let last = if error.is_retryable { "" } else { " (not retried)" };
+            format!("{}: {}{last}", error.code, output::safe(&error.message))
+        });
+        table.add_row(vec![
+            Cell::new(attempt.number),
+            output::state(attempt.outcome.as_deref().unwrap_or("running")),
+            Cell::new(moment::local(attempt.started_at.unwrap_or(attempt.claimed_at))),
+            Cell::new(attempt.duration_ms.map(moment::millis).unwrap_or_default()),
+            Cell::new(attempt.status.map(|status| status.to_string()).unwrap_or_default()),
+            Cell::new(phases.join(", ")),
+            Cell::new(error.unwrap_or_default()),
+        ]);
+    }
+    let mut text = output::lines(&table);
+    if let Some(output) = attempts.last().and_then(|attempt| attempt.output.as_ref()) {
+        text.push_str(&format!("\noutput of attempt {}:\n{}\n", attempts.len(), shown(output)));
+    }
+    text
+}
+
+fn shown(output: &Output) -> String {
+    let text = match (&output.text, &output.base64) {
+        (Some(text), _) => text.trim_end().to_string(),
+        (None, Some(bytes)) => format!("(base64) {bytes}"),
+        (None, None) => String::new(),
+    };
+    let safe = output::safe(&text);
+    match output.is_truncated {
+        true => format!("{safe}\n(there was more)"),
+        false => safe,
+    }
+}
+
+/// Why it failed and what can be done, in a sentence.
+fn verdict(run: &Run) -> String {
+    if !matches!(run.summary.state.as_str(), "failed" | "timed_out") {
+        return String::new();
+    }
+    let why = run.attempts.last().and_then(|attempt| attempt.error.as_ref());
+    let why = why.map(|error| format!(": {}", output::safe(&error.message))).unwrap_or_default();
+    let (state, number, id) = (&run.summary.state, run.summary.attempt, &run.summary.id);
+    format!("\n{state} after attempt {number}{why}\nto try again: punctual run retry {id}\n")
+}

@@ -1,0 +1,406 @@
+//! The commands that ask a server, end to end: the real binary against a real server on a port of its own.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A server in a directory of its own, killed at the end of the test.
+struct Server {
+    process: Child,
+    url: String,
+    directory: tempfile::TempDir,
+}
+
+impl Server {
+    fn start() -> Server {
+        Server::start_in(tempfile::tempdir().unwrap())
+    }
+
+    fn start_in(directory: tempfile::TempDir) -> Server {
+        let mut process = command()
+            .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data"])
+            .arg(directory.path().join("data"))
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        let url = line.trim().rsplit(' ').next().unwrap().to_string();
+        assert!(url.starts_with("http://"), "{line}");
+        // Whatever else it says must not fill the pipe.
+        std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+        Server { process, url, directory }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        command().args(arguments).args(["--server", &self.url]).output().unwrap()
+    }
+
+    /// What a command that succeeds says.
+    fn says(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.says(&[arguments, &["-o", "json"]].concat())).unwrap()
+    }
+
+    /// The exit code and message of a command that fails.
+    fn fails(&self, arguments: &[&str]) -> (i32, String) {
+        let output = self.run(arguments);
+        (output.status.code().unwrap(), text(&output.stderr))
+    }
+
+    /// The run of a job, once it is in a state.
+    fn run_in_state(&self, job: &str, state: &str) -> Value {
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            let runs = self.json(&["run", "list", "--job", job, "--state", state]);
+            if let Some(run) = runs["items"].as_array().unwrap().first() {
+                return run.clone();
+            }
+            assert!(Instant::now() < until, "no run of {job} is {state}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    for name in ["PUNCTUAL_SERVER", "PUNCTUAL_TENANT", "PUNCTUAL_DATA", "PUNCTUAL_CONFIG", "PUNCTUAL_CA_FILE"]
+    {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn id(value: &Value) -> &str {
+    value["id"].as_str().unwrap()
+}
+
+/// Receives one call after another and answers each; returns what was sent.
+fn receiver(answers: Vec<&'static str>) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let thread = std::thread::spawn(move || {
+        let mut received = Vec::new();
+        for answer in answers {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            let mut chunk = [0; 4_096];
+            while !is_whole(&text(&request)) {
+                let read = socket.read(&mut chunk).unwrap();
+                assert!(read > 0, "the call broke off");
+                request.extend_from_slice(&chunk[..read]);
+            }
+            socket.write_all(answer.as_bytes()).unwrap();
+            received.push(text(&request));
+        }
+        received
+    });
+    (url, thread)
+}
+
+fn is_whole(request: &str) -> bool {
+    let Some((head, body)) = request.split_once("\r\n\r\n") else { return false };
+    let length = head.to_ascii_lowercase();
+    let length = length.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+    body.len() >= length.map_or(0, |length| length.trim().parse().unwrap())
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\ndone";
+const BROKEN: &str = "HTTP/1.1 500 Oh\r\ncontent-length: 11\r\nconnection: close\r\n\r\nno database";
+
+#[test]
+fn a_job_goes_through_its_life() {
+    let server = Server::start();
+    let (url, received) = receiver(vec![OK]);
+    let job = server.json(&[
+        "job",
+        "create",
+        "nightly",
+        "--cron",
+        "0 2 * * *",
+        "--tz",
+        "Europe/Paris",
+        "--url",
+        &url,
+        "--payload",
+        r#"{"n": 7}"#,
+        "--key",
+        "report",
+        "--max-attempts",
+        "5",
+        "--timeout",
+        "30s",
+        "--label",
+        "team=ops",
+        "--header",
+        "X-Test: yes",
+        "--type",
+        "mail",
+        "--lane",
+        "batch",
+        "--priority",
+        "-3",
+    ]);
+    assert_eq!(job["state"], "active");
+    assert_eq!(job["schedule"]["timezone"], "Europe/Paris");
+    assert_eq!(job["retry"]["max_attempts"], 5);
+    assert_eq!(job["timeout"], "PT30S");
+    assert_eq!((&job["lane"], &job["priority"]), (&"batch".into(), &(-3).into()));
+
+    let page = server.says(&["job", "get", "key:report"]);
+    assert!(page.contains("NEXT SLOTS") && page.contains("T02:00:00+0"), "{page}");
+    assert!(page.contains("last run") && page.contains("none yet"), "{page}");
+    let list = server.says(&["job", "list", "--label", "team=ops"]);
+    assert!(list.contains("nightly") && list.contains("0 2 * * * Europe/Paris"), "{list}");
+
+    let changed = server.json(&["job", "update", "key:report", "--every", "1h", "--payload", r#"{"m":1}"#]);
+    assert_eq!(changed["version"], 2);
+    assert_eq!(changed["schedule"]["every"], "PT1H");
+    assert_eq!(changed["payload"], serde_json::json!({"m": 1}));
+    assert_eq!(changed["target"]["http"]["headers"]["X-Test"], "yes");
+
+    server.says(&["job", "pause", "key:report", "--reason", "holidays", "--by", "ann"]);
+    let page = server.says(&["job", "get", id(&job)]);
+    assert!(page.contains("paused by ann since") && page.contains("holidays"), "{page}");
+    server.says(&["job", "resume", "key:report"]);
+
+    let run = server.json(&["job", "trigger", "key:report", "--correlation-id", "c1"]);
+    server.run_in_state("key:report", "succeeded");
+    let page = server.says(&["run", "get", id(&run)]);
+    assert!(page.contains("succeeded") && page.contains("trigger") && page.contains("done"), "{page}");
+    let call = received.join().unwrap().remove(0);
+    assert!(call.contains(r#"{"m":1}"#) && call.to_ascii_lowercase().contains("x-test: yes"), "{call}");
+
+    server.says(&["job", "delete", "key:report"]);
+    assert_eq!(server.fails(&["job", "get", id(&job)]).0, 3);
+}
+
+#[test]
+fn a_file_is_read_edited_and_written_back_unless_it_changed_meanwhile() {
+    let server = Server::start();
+    let file = server.path("job.json");
+    let body =
+        r#"{"name":"a","key":"k","schedule":{"after":"PT1H"},"target":{"discard":{}},"payload":{"n": 1.50}}"#;
+    std::fs::write(&file, body).unwrap();
+    server.says(&["job", "create", "-f", &file]);
+    let (code, message) = server.fails(&["job", "create", "-f", &file]);
+    assert_eq!(code, 4, "{message}");
+    server.says(&["job", "create", "--key", "k", "--upsert", "-f", &file, "--queue", "other"]);
+
+    let read = server.says(&["job", "get", "key:k", "-o", "json"]);
+    assert!(read.contains(r#""payload":{"n": 1.50}"#), "{read}");
+    std::fs::write(&file, read.replace(r#""name":"a""#, r#""name":"b""#)).unwrap();
+    let changed = server.json(&["job", "update", "key:k", "-f", &file]);
+    assert_eq!((&changed["name"], &changed["queue"]), (&"b".into(), &"other".into()));
+    let (code, message) = server.fails(&["job", "update", "key:k", "-f", &file]);
+    assert_eq!(code, 4, "{message}");
+    server.says(&["job", "update", "key:k", "-f", &file, "--force"]);
+    std::fs::write(&file, r#"{"labels":{"a":"b"}}"#).unwrap();
+    let merged = server.json(&["job", "update", "key:k", "-f", &file, "--merge"]);
+    assert_eq!((&merged["labels"]["a"], &merged["name"]), (&"b".into(), &"b".into()));
+}
+
+#[test]
+fn wrong_input_is_told_field_by_field() {
+    let server = Server::start();
+    let (code, message) =
+        server.fails(&["job", "create", "x", "--cron", "0 2 * * FRY", "--url", "ftp://host"]);
+    assert_eq!(code, 2, "{message}");
+    assert!(message.contains("/schedule/cron: ") && message.contains("/target/http/url: "), "{message}");
+    let (code, message) = server.fails(&["job", "create", "x", "--now", "--discard", "--payload", "hello"]);
+    assert_eq!(code, 2, "{message}");
+    assert!(message.contains("--payload is not JSON"), "{message}");
+    assert_eq!(server.fails(&["job", "create", "x", "--now", "--every", "5s"]).0, 2);
+    assert_eq!(server.fails(&["job", "update", "key:none", "--every", "5s"]).0, 3);
+    assert_eq!(server.fails(&["run", "get", "nothing"]).0, 3);
+    assert_eq!(server.fails(&["dead-letter", "redrive"]).0, 2);
+    assert_eq!(server.fails(&["job", "list", "--tenant", "nobody"]).0, 3);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said_with_the_way_out() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = command().args(["run", "list", "--server", &address.to_string()]).output().unwrap();
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{message}");
+    assert!(message.contains(&format!("http://{address}")), "{message}");
+    assert!(message.contains("is `punctual serve` running there?"), "{message}");
+    let output = command().args(["run", "list", "--server", "ftp://x"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_dead_run_is_understood_redriven_and_acknowledged() {
+    let server = Server::start();
+    let (url, received) = receiver(vec![BROKEN, BROKEN, OK]);
+    let create = ["job", "create", "x", "--now", "--url", &url, "--key"];
+    let create = |key: &str| server.json(&[&create[..], &[key, "--max-attempts", "1"]].concat());
+    create("one");
+    let run = server.run_in_state("key:one", "failed");
+    let page = server.says(&["run", "get", id(&run)]);
+    assert!(page.contains("500") && page.contains("no database"), "{page}");
+    assert!(page.contains(&format!("punctual run retry {}", id(&run))), "{page}");
+    create("two");
+    let other = server.run_in_state("key:two", "failed");
+
+    let dead = server.json(&["dead-letter", "list", "--all"]);
+    assert_eq!(dead["items"].as_array().unwrap().len(), 2);
+    server.says(&["dead-letter", "acknowledge", id(&other)]);
+    let (code, message) = server.fails(&["dead-letter", "acknowledge", id(&other)]);
+    assert!(code == 3 || code == 4, "{code} {message}");
+    let done = server.json(&["dead-letter", "redrive", "--job", "key:one"]);
+    assert_eq!((&done["state"], &done["done"]), (&"succeeded".into(), &1.into()));
+    server.run_in_state("key:one", "succeeded");
+    assert_eq!(server.json(&["dead-letter", "list"])["items"], serde_json::json!([]));
+    let (code, message) = server.fails(&["run", "retry", id(&run)]);
+    assert_eq!(code, 4, "{message}");
+    assert_eq!(received.join().unwrap().len(), 3);
+}
+
+#[test]
+fn a_waiting_run_is_cancelled() {
+    let server = Server::start();
+    // Nobody listens: the first attempt fails, and the second is long away.
+    let url = format!("http://{}/", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    let job = server.json(&[
+        "job",
+        "create",
+        "x",
+        "--now",
+        "--url",
+        &url,
+        "--retry-base",
+        "1h",
+        "--retry-cap",
+        "2h",
+    ]);
+    let until = Instant::now() + Duration::from_secs(30);
+    let run = loop {
+        let runs = server.json(&["run", "list", "--job", id(&job), "--waiting-for", "retry"]);
+        match runs["items"].as_array().unwrap().first() {
+            Some(run) => break run.clone(),
+            None => assert!(Instant::now() < until, "no retry"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let page = server.says(&["run", "get", id(&run)]);
+    assert!(page.contains("waits for retry until") && page.contains("connect"), "{page}");
+    assert_eq!(server.json(&["run", "cancel", id(&run)])["state"], "cancelled");
+}
+
+#[test]
+fn jobs_are_imported_and_exported() {
+    let server = Server::start();
+    let (from, to) = (server.path("from.ndjson"), server.path("to.ndjson"));
+    let mut lines = String::new();
+    for n in 0..2_500 {
+        lines.push_str(&format!(
+            "{{\"name\":\"n{n}\",\"schedule\":{{\"every\":\"PT1H\"}},\"target\":{{\"discard\":{{}}}},\"payload\":{{\"n\": {n}.0}}}}\n"
+        ));
+    }
+    std::fs::write(&from, &lines).unwrap();
+    let said = server.says(&["job", "import", &from]);
+    assert!(said.contains("2500 jobs registered"), "{said}");
+    assert!(server.says(&["job", "export", &to]).contains("2500 jobs written"));
+    let exported = std::fs::read_to_string(&to).unwrap();
+    assert_eq!(exported.lines().count(), 2_500);
+    assert!(exported.contains("\"payload\":{\"n\": 17.0}"), "payloads stay as they were written");
+    assert_eq!(server.json(&["job", "list", "--all"])["items"].as_array().unwrap().len(), 2_500);
+
+    // What was exported can be imported, for another tenant too.
+    server.says(&["tenant", "create", "acme"]);
+    let tenants = server.json(&["tenant", "list"]);
+    assert_eq!(tenants["items"].as_array().unwrap().len(), 2);
+    let said = server.says(&["job", "import", &to, "--tenant", "acme", "--idempotency-key", "again"]);
+    assert!(said.contains("2500 jobs registered"), "{said}");
+    let said = server.says(&["job", "import", &to, "--tenant", "acme", "--idempotency-key", "again"]);
+    assert!(said.contains("0 jobs registered, 2500 were there already"), "{said}");
+
+    std::fs::write(
+        &from,
+        "{\"name\":7}\nno JSON\n{\"schedule\":{\"now\":true},\"target\":{\"discard\":{}}}\n",
+    )
+    .unwrap();
+    let output = server.run(&["job", "import", &from]);
+    let (said, wrong) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{wrong}");
+    assert!(said.contains("1 jobs registered, 2 lines refused"), "{said}");
+    assert!(wrong.contains("line 1: ") && wrong.contains("line 2: ") && wrong.contains("/name"), "{wrong}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let server = Server::start();
+    server.says(&["job", "create", "x", "--every", "1h", "--discard"]);
+    for arguments in [&["job", "list"][..], &["job", "export"], &["job", "list", "--all", "-o", "json"]] {
+        let mut process = command()
+            .args(arguments)
+            .args(["--server", &server.url])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(process.stdout.take());
+        assert!(process.wait().unwrap().success(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_running_server_is_backed_up_and_the_backup_restored_and_checked() {
+    let server = Server::start();
+    server.says(&["job", "create", "x", "--every", "1h", "--discard", "--key", "k"]);
+    let (data, backup, restored) = (server.path("data"), server.path("backup"), server.path("restored"));
+    let run = |arguments: &[&str]| {
+        let output = command().args(arguments).output().unwrap();
+        (output.status.code().unwrap(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let (code, said) = run(&["check", &data]);
+    assert_eq!(code, 4, "{said}");
+    assert!(said.contains("punctual backup TO"), "{said}");
+    let (code, said) = run(&["backup", &backup, "--data", &data]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("1 jobs"), "{said}");
+    assert_eq!(run(&["backup", &backup, "--data", &data]).0, 2);
+    let (code, said) = run(&["check", &backup]);
+    assert!(code == 0 && said.contains("everything is as it must be"), "{said}");
+    // The server goes on as if nothing had been.
+    server.says(&["job", "create", "y", "--every", "1h", "--discard"]);
+
+    let (code, said) = run(&["restore", &backup, "--data", &restored]);
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = run(&["check", &restored, "-o", "json"]);
+    assert_eq!(code, 0, "{said}");
+    let checked: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&checked["jobs"], &checked["is_sound"]), (&1.into(), &true.into()));
+    assert_eq!(run(&["restore", &server.path("nothing"), "--data", &server.path("other")]).0, 2);
+    assert_ne!(run(&["check", &server.path("nothing")]).0, 0);
+    assert!(!Path::new(&server.path("nothing")).exists());
+    assert_ne!(run(&["backup", &server.path("b2"), "--data", &server.path("nothing")]).0, 0);
+}
