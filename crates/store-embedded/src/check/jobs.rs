@@ -31,7 +31,7 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
     )?;
     // Sorted in a file, not in memory: due entries are kept by time, open runs by birth.
     let mut due = prepare("select job, version, lane, tenant, at, slot from due order by job")?;
-    let mut open = prepare("select job, version, tenant, seq from open_runs order by job")?;
+    let mut open = prepare("select job, version, tenant, seq from temp.heads order by job")?;
     let mut due = Side::new(due.query([]).map_err(failed)?, read_due)?;
     let mut open = Side::new(open.query([]).map_err(failed)?, read_open)?;
     let mut versions = prepare("select 1 from job_versions where id = ?1 and version = ?2")?;
