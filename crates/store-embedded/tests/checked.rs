@@ -13,9 +13,10 @@ use punctual_domain::id::{JobId, Sequence, TenantId, Version};
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Run, RunState, WaitingFor};
-use punctual_domain::{Attempt, Outcome};
+use punctual_domain::{Attempt, Job, Outcome};
 use punctual_store::conformance::{Case, SHARDS, World};
 use punctual_store::record::{decode_run, encode_run};
+use punctual_store::{PageRequest, RunFilter};
 use punctual_store_embedded::{Checked, Embedded, OpenError, Opening, Options, check};
 use rusqlite::{Connection, params};
 use support::open;
@@ -274,7 +275,7 @@ const WRONGS: &[(Wrong, &str)] = &[
     ),
     (
         Runs("history_1", "", |run| {
-            (run.state, run.finished_at) = (RunState::Pending(WaitingFor::Capacity), None)
+            (run.state, run.finished_at) = (RunState::Pending(WaitingFor::Capacity), None);
         }),
         "and in history",
     ),
@@ -383,4 +384,64 @@ fn every_kind_of_wrong_is_found_and_named() {
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
     println!("checks: {} kinds of wrong found", WRONGS.len());
+}
+
+/// The last births of a segment may have been undone with their transaction: marks are hints.
+#[test]
+fn a_segment_may_know_births_that_never_came_to_be() {
+    let directory = tempfile::tempdir().unwrap();
+    populate(directory.path());
+    let connection = Connection::open(directory.path().join("punctual.db")).unwrap();
+    for table in ["open_runs", "ready"] {
+        let sql = format!("delete from {table} where seq = (select last from segments)");
+        assert_eq!(connection.execute(&sql, []).unwrap(), 1);
+    }
+    drop(connection);
+    assert_eq!(check(directory.path(), now()).unwrap().findings, []);
+}
+
+/// Runs that are open while their partitions go, one after the other.
+#[test]
+fn what_outlives_two_partitions_is_still_listed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open_small(directory.path());
+    let mut world = block_on(World::new(store.clone()));
+    block_on(async {
+        let worker = world.worker();
+        let mut jobs = Vec::new();
+        for name in ["first", "second", "redriven"] {
+            let mut job = world.job(name);
+            job.spec.policies.retention = Retention::Day;
+            world.try_put(world.put(job.clone(), Some(world.now))).await.unwrap();
+            world.try_fire(&job, world.now).await.unwrap();
+            jobs.push(job);
+        }
+        let runs = world.claim(worker, 3).await;
+        let days = Duration::from_secs(3 * 86_400);
+        world.advance(days);
+        while world.store.retain(world.now, 10).await.unwrap() > 0 {}
+        // Their partition is gone; they end in one that is made for the first of them.
+        for run in &runs[..2] {
+            world.conclude(worker, run, Outcome::Succeeded, Verdict::Succeed).await.unwrap();
+        }
+        world.conclude(worker, &runs[2], Outcome::Failed, Verdict::Fail).await.unwrap();
+        assert_eq!(listed(&world, &jobs).await, [1, 1, 1], "all have ended late");
+        // That one goes too, while the last of them is open once more.
+        assert!(world.store.redrive(&[runs[2].id()], world.now).await.unwrap()[0].is_ok());
+        world.advance(days);
+        while world.store.retain(world.now, 10).await.unwrap() > 0 {}
+        assert_eq!(listed(&world, &jobs).await, [0, 0, 1], "only the open one is left");
+    });
+    drop((world, store));
+    assert_eq!(check(directory.path(), now()).unwrap().findings, []);
+}
+
+/// How many runs of each job a list finds.
+async fn listed(world: &World, jobs: &[Job]) -> Vec<usize> {
+    let mut counts = Vec::new();
+    for job in jobs {
+        let filter = RunFilter { job: Some(job.id), ..RunFilter::default() };
+        counts.push(world.store.runs(&filter, PageRequest::first(10)).await.unwrap().items.len());
+    }
+    counts
 }
