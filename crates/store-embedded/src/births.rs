@@ -62,10 +62,10 @@ pub(crate) enum Found {
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) partition: i64,
-    number: i64,
+    pub(crate) number: i64,
     pub(crate) first: i64,
     pub(crate) last: i64,
-    common: Vec<u8>,
+    pub(crate) common: Vec<u8>,
 }
 
 impl Births {
@@ -383,22 +383,23 @@ impl Segment {
             .map_err(failed)?;
         let marks = marks.unwrap_or_default();
         let (marks, _) = marks.as_chunks::<12>();
-        let from = marks.partition_point(|mark| tag_in(mark) < tag);
-        let found = marks[from..].iter().take_while(|mark| tag_in(mark) == tag);
-        Ok(found.map(|[_, _, _, _, sequence @ ..]| i64::from_le_bytes(*sequence)).collect())
+        let from = marks.partition_point(|mark| read_mark(mark).0 < tag);
+        let found = marks[from..].iter().map(read_mark).take_while(|(one, _)| *one == tag);
+        Ok(found.map(|(_, sequence)| sequence).collect())
     }
 }
 
-fn tag_in(mark: &[u8; 12]) -> u32 {
-    u32::from_le_bytes([mark[0], mark[1], mark[2], mark[3]])
+/// The tag and the sequence.
+pub(crate) fn read_mark([a, b, c, d, sequence @ ..]: &[u8; 12]) -> (u32, i64) {
+    (u32::from_le_bytes([*a, *b, *c, *d]), i64::from_le_bytes(*sequence))
 }
 
-fn bucket_of(tag: u32) -> usize {
+pub(crate) fn bucket_of(tag: u32) -> usize {
     (tag >> (u32::BITS - BUCKET_BITS)) as usize
 }
 
 /// Spreads jobs and tenants over 32 bits. It is on disk: it never changes.
-fn tag(whose: Whose) -> u32 {
+pub(crate) fn tag(whose: Whose) -> u32 {
     let bits = match whose {
         Whose::Job(job) => {
             let (high, low) = job.as_bytes().split_at(8);

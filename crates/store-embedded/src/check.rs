@@ -5,9 +5,12 @@
 //! and whatever is wrong becomes a finding that names the thing and the place, not an end of the check.
 //!
 //! [`jobs`] walks jobs with their due entries and open runs side by side, [`runs`] walks open runs and history in the
-//! order of births, [`tables`] looks at the rest.
+//! order of births, [`births`] holds the index of births against them, [`tables`] looks at the rest.
 
+mod births;
+mod heads;
 mod jobs;
+mod listed;
 mod runs;
 mod tables;
 
@@ -118,9 +121,11 @@ pub fn check(directory: &Path, now: Timestamp) -> Result<Checked, OpenError> {
     schema::keep_log(&connection).map_err(damaged)?;
     checked.format = schema::verify(&connection, &database)?;
     checked.attempt("punctual.db", |checked| integrity(checked, &connection));
+    heads::fill(&mut checked, &connection);
     tables::check(&mut checked, &connection);
     jobs::check(&mut checked, &connection, now);
     runs::check(&mut checked, &connection);
+    births::check(&mut checked, &connection);
     Ok(checked)
 }
 

@@ -133,7 +133,7 @@ fn load_versioned(connection: &Connection) -> Result<HashSet<JobId>, Error> {
     ids.collect::<Result<_, _>>().map_err(failed)
 }
 
-fn load_locals(connection: &Connection) -> Result<HashSet<WorkerId>, Error> {
+pub(crate) fn load_locals(connection: &Connection) -> Result<HashSet<WorkerId>, Error> {
     let mut statement = connection.prepare("select id from local_workers").map_err(failed)?;
     let ids = statement.query_map([], |row| Ok(WorkerId::from_bytes(row.get(0)?))).map_err(failed)?;
     ids.collect::<Result<_, _>>().map_err(failed)

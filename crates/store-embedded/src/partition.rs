@@ -82,21 +82,18 @@ impl Partitions {
         self.all.iter()
     }
 
-    /// Where a run of this class and birth ends; a place is made if there is none yet.
-    pub(crate) fn of(
-        &mut self,
-        connection: &Connection,
-        retention: Retention,
-        born: Sequence,
-    ) -> Result<Ending, Error> {
-        let found = self.all.iter().rev().find(|p| p.retention == retention && p.contains(born));
+    /// Where a run ends; a place is made if there is none yet. `next` is a sequence that is not born yet.
+    pub(crate) fn of(&mut self, connection: &Connection, run: &Run, next: Sequence) -> Result<Ending, Error> {
+        let retention = run.retention;
+        let found = self.all.iter().rev().find(|p| p.retention == retention && p.contains(run.sequence));
         if let Some(partition) = found {
             return Ok(Ending { partition: partition.id, is_stray: false });
         }
         // Its own was dropped already: a late end goes to the oldest left.
         let partition = match self.all.iter().find(|p| p.retention == retention) {
             Some(oldest) => oldest.id,
-            None => self.open(connection, retention, born)?,
+            // It is nobody's partition of birth yet: others of the one that was dropped are strays in it too.
+            None => self.open(connection, retention, next)?,
         };
         Ok(Ending { partition, is_stray: true })
     }
@@ -197,7 +194,8 @@ impl Partition {
     }
 }
 
-/// Drops a partition. Its dead letters are kept, and what is still open of it is noted, since its index goes too.
+/// Drops a partition. Its dead letters are kept, and what is still open of it is noted, since its index goes too; so
+/// is what strayed to it and is open once more.
 fn drop_partition(connection: &Connection, partition: &Partition) -> Result<(), Error> {
     let id = partition.id;
     let (from, to) = (partition.from.as_i64(), partition.to.map_or(i64::MAX, Sequence::as_i64));
@@ -223,6 +221,7 @@ fn drop_partition(connection: &Connection, partition: &Partition) -> Result<(), 
              and seq not in (select seq from dead_letters); \
              drop table history_{id}; delete from partitions where id = {id}; \
              delete from segments where partition = {id}; delete from marks where partition = {id}; \
+             update strays set partition = {KEPT} where partition = {id} and seq in (select seq from open_runs); \
              delete from strays where partition = {id};"
         ))
         .map_err(failed)

@@ -14,7 +14,7 @@ use rusqlite::{Connection, Row, Rows, params};
 
 use super::Checked;
 use crate::error::failed;
-use crate::row::{self, COLUMNS, Entry, damaged, timestamp};
+use crate::row::{damaged, timestamp};
 
 /// Timetables that many jobs share; one takes about a kilobyte.
 const SHARED_MAX: usize = 10_000;
@@ -31,8 +31,7 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
     )?;
     // Sorted in a file, not in memory: due entries are kept by time, open runs by birth.
     let mut due = prepare("select job, version, lane, tenant, at, slot from due order by job")?;
-    open_by_job(connection)?;
-    let mut open = prepare("select job, version, tenant, seq from open_by_job order by job")?;
+    let mut open = prepare("select job, version, tenant, seq from temp.heads order by job")?;
     let mut due = Side::new(due.query([]).map_err(failed)?, read_due)?;
     let mut open = Side::new(open.query([]).map_err(failed)?, read_open)?;
     let mut versions = prepare("select 1 from job_versions where id = ?1 and version = ?2")?;
@@ -114,21 +113,6 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
         checked.find("open_runs", format!("a run of job {}, which is not there", run.job));
     }
     Ok(())
-}
-
-/// Whose open runs are, in a temporary file: their own table has only their records.
-fn open_by_job(connection: &Connection) -> Result<(), Error> {
-    let sql = "create temp table open_by_job (job blob not null, version integer not null, tenant integer not null, \
-               seq integer not null); begin";
-    connection.execute_batch(sql).map_err(failed)?;
-    let mut insert = connection.prepare("insert into open_by_job values (?1, ?2, ?3, ?4)").map_err(failed)?;
-    super::tables::each(connection, &format!("select {COLUMNS} from open_runs"), |row| {
-        // A record that does not decode is found where runs are walked.
-        let Ok(Entry { run, .. }) = row::read(row) else { return Ok(()) };
-        let values = params![run.job.as_bytes(), run.version.0, run.tenant.0, run.sequence.as_i64()];
-        insert.execute(values).map(drop).map_err(failed)
-    })?;
-    connection.execute_batch("commit").map_err(failed)
 }
 
 fn check_due(checked: &mut Checked, entry: &DueRow, job: Option<&Job>, tenant: TenantId) {

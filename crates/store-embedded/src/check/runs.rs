@@ -1,24 +1,26 @@
 //! Open runs and history: each run by itself, then all of them in the order of births, then by what they are.
 
 use punctual_domain::attempt::Attempt;
-use punctual_domain::id::{RunId, Sequence, ShardId};
+use punctual_domain::id::{JobId, RunId, Sequence, ShardId};
 use punctual_domain::invariants;
 use punctual_domain::run::{Run, RunState};
 use punctual_store::Error;
-use rusqlite::{Connection, Rows, params};
+use rusqlite::{Connection, Row, Rows, params};
 
 use super::Checked;
+use super::listed::Listed;
 use crate::error::failed;
 use crate::origin::Origin;
 use crate::partition::{KEPT, Partition, Partitions};
-use crate::row::{self, COLUMNS, Entry};
+use crate::row::{self, COLUMNS, Entry, millis};
 
 pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("history", |checked| walk(checked, connection));
     checked.attempt("history", |checked| twins(checked, connection));
 }
 
-/// Walks all tables of runs at once, always on with the oldest: a sequence that comes twice comes twice in a row.
+/// Walks all tables of runs at once, always on with the oldest: a sequence that comes twice comes twice in a row. The
+/// tables that list runs are walked along.
 fn walk(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
     // Who a run is, in few bytes, in a temporary file.
     connection
@@ -28,112 +30,149 @@ fn walk(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
         .map_err(failed)?;
     let partitions = Partitions::load(connection)?;
     let origin = Origin::load(connection)?;
-    let mut tables = vec![("open_runs".to_string(), None)];
-    tables.push((format!("history_{KEPT}"), None));
-    tables.extend(partitions.iter().map(|partition| (format!("history_{}", partition.id), Some(*partition))));
+    let mut tables = vec![("open_runs".to_string(), Place::Open), (format!("history_{KEPT}"), Place::Kept)];
+    tables.extend(partitions.iter().map(|partition| (partition.table(), Place::Partition(*partition))));
     let mut statements = Vec::new();
-    for (table, partition) in &tables {
+    for (table, place) in &tables {
         match connection.prepare(&format!("select {COLUMNS} from {table} order by seq")) {
-            Ok(statement) => statements.push((table.as_str(), *partition, statement)),
+            Ok(statement) => statements.push((table.as_str(), *place, statement)),
             Err(error) => checked.find(table, error.to_string()),
         }
     }
     let mut sides = Vec::new();
-    for (table, partition, statement) in &mut statements {
-        sides.push(Side {
-            table,
-            partition: *partition,
-            rows: statement.query([]).map_err(failed)?,
-            next: None,
-        });
+    for (table, place, statement) in &mut statements {
+        sides.push(Side { table, place: *place, rows: statement.query([]).map_err(failed)?, next: None });
     }
     for side in &mut sides {
         side.advance(checked);
     }
-    let mut insert = connection.prepare("insert into seen values (?1, ?2, ?3)").map_err(failed)?;
-    let mut lines = connection
-        .prepare(
-            "select (select count(*) from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4) \
-                  + (select count(*) from delayed where available_at = ?3 and seq = ?4)",
-        )
-        .map_err(failed)?;
-    let mut dead = connection.prepare("select 1 from dead_letters where seq = ?1").map_err(failed)?;
-    let mut before: Option<(Sequence, String)> = None;
+    let prepare = |sql: &str| connection.prepare(sql).map_err(failed);
+    let mut letters = prepare("select seq from dead_letters order by seq")?;
+    let mut failures = prepare("select seq from failures order by seq")?;
+    let mut strays = prepare("select seq, job, partition from strays order by seq")?;
+    let sequence = |row: &Row<'_>| Ok((row.get(0)?, ()));
+    let mut lists = Lists {
+        letters: Listed::new(checked, "dead_letters", letters.query([]).map_err(failed)?, sequence),
+        failures: Listed::new(checked, "failures", failures.query([]).map_err(failed)?, sequence),
+        strays: Listed::new(checked, "strays", strays.query([]).map_err(failed)?, |row| {
+            Ok((row.get(0)?, Stray { job: JobId::from_bytes(row.get(1)?), partition: row.get(2)? }))
+        }),
+    };
+    let mut insert = prepare("insert into seen values (?1, ?2, ?3)")?;
+    let mut lines = prepare(
+        "select (select count(*) from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4) \
+              + (select count(*) from delayed where available_at = ?3 and seq = ?4)",
+    )?;
+    let mut before: Option<(Sequence, &str)> = None;
     connection.execute_batch("begin").map_err(failed)?;
     loop {
         let oldest = sides
             .iter_mut()
             .filter(|side| side.next.is_some())
-            .min_by_key(|side| side.next.as_ref().map(|entry| entry.run.sequence));
+            .min_by_key(|side| side.next.as_ref().map(|(sequence, _)| *sequence));
         let Some(side) = oldest else { break };
-        let Some(entry) = side.next.take() else { break };
-        let (run, table) = (&entry.run, side.table);
-        let id = run.id();
-        if before.as_ref().is_some_and(|(sequence, _)| *sequence == run.sequence) {
-            let other = before.as_ref().map_or("", |(_, table)| table);
-            checked.find(table, format!("run {id} is also in {other}"));
+        let Some((sequence, entry)) = side.next.take() else { break };
+        let table = side.table;
+        if let Some((_, other)) = before.filter(|(before, _)| *before == sequence) {
+            checked.find(table, format!("run {} is also in {other}", sequence.as_i64()));
         }
-        before = Some((run.sequence, table.to_string()));
-        each(checked, table, &entry, origin);
-        let sequence = run.sequence.as_i64();
-        if table == "open_runs" {
-            checked.open_runs += 1;
-            let places: i64 = lines
-                .query_row(
-                    params![
-                        run.lane.rank(),
-                        -i64::from(run.priority),
-                        run.available_at.as_millisecond(),
-                        sequence
-                    ],
-                    |row| row.get(0),
-                )
-                .map_err(failed)?;
-            open(checked, run, places);
-        } else {
-            checked.history += 1;
-            let is_letter = dead.exists([sequence]).map_err(failed)?;
-            ended(checked, table, side.partition, &partitions, run, is_letter);
-        }
-        insert
-            .execute(params![run.idempotency_key().as_bytes(), sequence, run.job.shard().0])
-            .map_err(failed)?;
+        before = Some((sequence, table));
+        let told = lists.at(checked, sequence);
         side.advance(checked);
+        let Some(entry) = entry else { continue };
+        let run = &entry.run;
+        each(checked, table, &entry, origin);
+        match side.place {
+            Place::Open => {
+                let key = params![
+                    run.lane.rank(),
+                    -i64::from(run.priority),
+                    millis(run.available_at),
+                    sequence.as_i64()
+                ];
+                open(checked, run, lines.query_row(key, |row| row.get(0)).map_err(failed)?);
+            }
+            Place::Kept | Place::Partition(_) => ended(checked, table, side.place, &partitions, run),
+        }
+        listed(checked, side.place, &partitions, run, &told);
+        insert
+            .execute(params![run.idempotency_key().as_bytes(), sequence.as_i64(), run.job.shard().0])
+            .map_err(failed)?;
     }
+    lists.finish(checked);
     connection.execute_batch("commit").map_err(failed)
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Open,
+    /// Among the dead letters whose own partition is gone.
+    Kept,
+    Partition(Partition),
 }
 
 /// A table of runs, in the order of births.
 struct Side<'a> {
     table: &'a str,
-    partition: Option<Partition>,
+    place: Place,
     rows: Rows<'a>,
-    next: Option<Entry>,
+    /// A run that cannot be read is there all the same.
+    next: Option<(Sequence, Option<Entry>)>,
 }
 
 impl Side<'_> {
-    /// On to the next row that can be read.
+    /// On to the next row.
     fn advance(&mut self, checked: &mut Checked) {
-        loop {
-            match self.rows.next() {
-                Ok(None) => return,
-                Ok(Some(row)) => match row::read(row) {
-                    Ok(entry) => {
-                        self.next = Some(entry);
-                        return;
-                    }
-                    Err(error) => {
-                        let sequence: i64 = row.get(0).unwrap_or_default();
-                        checked.find(self.table, format!("run {sequence}: {error}"));
-                    }
-                },
-                // Nothing after this can be read.
-                Err(error) => {
-                    checked.find(self.table, error.to_string());
-                    return;
-                }
-            }
+        let row = match self.rows.next() {
+            Ok(Some(row)) => row,
+            Ok(None) => return,
+            // Nothing after this can be read.
+            Err(error) => return checked.find(self.table, error.to_string()),
+        };
+        let sequence: i64 = row.get(0).unwrap_or_default();
+        let entry = row::read(row).map_err(|error| {
+            checked.find(self.table, format!("run {sequence}: {error}"));
+        });
+        self.next = Some((Sequence::from_i64(sequence), entry.ok()));
+    }
+}
+
+/// The tables that list runs.
+struct Lists<'a> {
+    letters: Listed<'a, ()>,
+    failures: Listed<'a, ()>,
+    strays: Listed<'a, Stray>,
+}
+
+/// What they say about one run.
+struct Told {
+    is_letter: bool,
+    is_failure: bool,
+    stray: Option<Stray>,
+}
+
+#[derive(Clone, Copy)]
+struct Stray {
+    job: JobId,
+    partition: i64,
+}
+
+impl Lists<'_> {
+    fn at(&mut self, checked: &mut Checked, sequence: Sequence) -> Told {
+        let sequence = sequence.as_i64();
+        Told {
+            is_letter: self.letters.at(checked, sequence).is_some(),
+            is_failure: self.failures.at(checked, sequence).is_some(),
+            stray: self.strays.at(checked, sequence).copied(),
         }
+    }
+
+    fn finish(&mut self, checked: &mut Checked) {
+        self.letters.finish(checked);
+        self.failures.finish(checked);
+        self.strays.finish(checked);
+        checked.dead_letters = self.letters.count;
     }
 }
 
@@ -159,6 +198,7 @@ fn each(checked: &mut Checked, table: &str, entry: &Entry, origin: Origin) {
 
 fn open(checked: &mut Checked, run: &Run, places: i64) {
     let id = run.id();
+    checked.open_runs += 1;
     match run.state {
         RunState::Running(_) => {
             checked.running += 1;
@@ -176,22 +216,13 @@ fn open(checked: &mut Checked, run: &Run, places: i64) {
     }
 }
 
-fn ended(
-    checked: &mut Checked,
-    table: &str,
-    partition: Option<Partition>,
-    partitions: &Partitions,
-    run: &Run,
-    is_letter: bool,
-) {
+fn ended(checked: &mut Checked, table: &str, place: Place, partitions: &Partitions, run: &Run) {
     let id = run.id();
+    checked.history += 1;
     if !run.state.is_ended() {
         checked.find(table, format!("run {id} is {} and in history", run.state.as_str()));
     }
-    if is_letter && !run.state.is_dead() {
-        checked.find("dead_letters", format!("run {id} has {} and is a dead letter", run.state.as_str()));
-    }
-    let Some(partition) = partition else { return };
+    let Place::Partition(partition) = place else { return };
     if run.retention != partition.retention {
         checked.find(table, format!("run {id} is kept {} days, not as this partition", run.retention.days()));
     }
@@ -199,6 +230,44 @@ fn ended(
     let is_oldest = partitions.iter().find(|one| one.retention == partition.retention) == Some(&partition);
     if !partition.contains(run.sequence) && !is_oldest {
         checked.find(table, format!("run {id} was not born in this partition's time"));
+    }
+}
+
+/// What the lists say about a run, and what they must say.
+fn listed(checked: &mut Checked, place: Place, partitions: &Partitions, run: &Run, told: &Told) {
+    let (id, state) = (run.id(), run.state.as_str());
+    let is_dead = place != Place::Open && run.state.is_dead();
+    if told.is_letter && !is_dead {
+        checked.find("dead_letters", format!("run {id} is {state} and is a dead letter"));
+    }
+    if told.is_failure != is_dead {
+        let lists = if is_dead { "is not listed" } else { "is listed" };
+        checked.find("failures", format!("run {id} is {state} and {lists}"));
+    }
+    if let Some(stray) = told.stray {
+        if stray.job != run.job {
+            checked.find("strays", format!("run {id} is listed under job {}", stray.job));
+        }
+        let is_there = match place {
+            // It may have been ended before, in any partition.
+            Place::Open => true,
+            Place::Kept => stray.partition == KEPT,
+            Place::Partition(partition) => stray.partition == partition.id,
+        };
+        if !is_there {
+            checked.find("strays", format!("run {id} is not in partition {}", stray.partition));
+        }
+        return;
+    }
+    let is_at_home = match place {
+        Place::Open => {
+            partitions.iter().any(|one| one.retention == run.retention && one.contains(run.sequence))
+        }
+        Place::Kept => false,
+        Place::Partition(partition) => partition.contains(run.sequence),
+    };
+    if !is_at_home {
+        checked.find("strays", format!("run {id} is not where it was born and not listed"));
     }
 }
 

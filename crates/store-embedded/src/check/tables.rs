@@ -1,29 +1,28 @@
-//! Shards, tenants, keys, lines, partitions, dead letters and the ledger: each row by itself and against what it names.
+//! Shards, tenants, keys, lines, partitions and the ledger: each row by itself and against what it names.
 
 use std::collections::BTreeMap;
 
 use punctual_domain::id::{JobId, ShardId};
-use punctual_domain::run::RunState;
 use punctual_domain::tenant::TenantName;
 use punctual_store::Error;
 use rusqlite::{Connection, Row};
 
 use super::Checked;
 use crate::error::failed;
-use crate::open_runs::load_shards;
+use crate::open_runs::{load_locals, load_shards};
 use crate::origin::Origin;
 use crate::partition::{KEPT, Partition, Partitions};
 use crate::read::fate_of;
-use crate::row::{self, millis, timestamp};
+use crate::row::timestamp;
 
 pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("shards", |checked| shards(checked, connection));
+    checked.attempt("local_workers", |_| load_locals(connection).map(|_| ()));
     checked.attempt("tenants", |checked| tenants(checked, connection));
     checked.attempt("job_keys", |checked| keys(checked, connection));
     checked.attempt("job_versions", |checked| versions(checked, connection));
     checked.attempt("ready", |checked| lines(checked, connection));
     checked.attempt("partitions", |checked| partitions(checked, connection));
-    checked.attempt("dead_letters", |checked| dead_letters(checked, connection));
     checked.attempt("ledger", |checked| ledger(checked, connection));
     checked.attempt("meta", |_| Origin::load(connection).map(|_| ()));
 }
@@ -98,24 +97,28 @@ fn versions(checked: &mut Checked, connection: &Connection) -> Result<(), Error>
     })
 }
 
-/// What waits in a line is an open run that waits, under the key it has.
+/// What waits in a line is an open run that waits, under the key it has, for those who may claim it.
 fn lines(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
-    for line in ["ready", "delayed"] {
+    for (line, queue) in [("ready", "h.queue = l.queue"), ("delayed", "true")] {
+        // A run that cannot be read has no head.
         let sql = format!(
-            "select r.seq, r.record, l.seq, l.available_at from {line} l left join open_runs r on r.seq = l.seq"
+            "select l.seq, r.seq is null, h.is_running, h.available_at = l.available_at, h.shard = l.shard, {queue} \
+             from {line} l left join open_runs r on r.seq = l.seq left join temp.heads h on h.seq = l.seq"
         );
         each(connection, &sql, |row| {
-            let sequence: i64 = row.get(2).map_err(failed)?;
-            if row.get::<_, Option<i64>>(0).map_err(failed)?.is_none() {
-                checked.find(line, format!("run {sequence} waits and is not open"));
-                return Ok(());
+            let run: i64 = row.get(0).map_err(failed)?;
+            let is = |column: usize| row.get::<_, Option<bool>>(column).map_err(failed);
+            if is(1)? == Some(true) {
+                checked.find(line, format!("run {run} waits and is not open"));
             }
-            // A record that does not decode is found where runs are walked.
-            let Ok(entry) = row::read(row) else { return Ok(()) };
-            if matches!(entry.run.state, RunState::Running(_)) {
-                checked.find(line, format!("run {sequence} waits and is running"));
-            } else if millis(entry.run.available_at) != row.get::<_, i64>(3).map_err(failed)? {
-                checked.find(line, format!("run {sequence} waits for another time than its own"));
+            if is(2)? == Some(true) {
+                checked.find(line, format!("run {run} waits and is running"));
+            }
+            for (column, what) in [(3, "for another time"), (4, "in another shard"), (5, "in another queue")]
+            {
+                if is(column)? == Some(false) {
+                    checked.find(line, format!("run {run} waits {what} than its own"));
+                }
             }
             Ok(())
         })?;
@@ -156,32 +159,6 @@ fn partitions(checked: &mut Checked, connection: &Connection) -> Result<(), Erro
         checked.find("partitions", format!("the table {table} is not there"));
     }
     Ok(())
-}
-
-/// A dead letter is in history, and ended badly. Whether it is, is seen where history is walked; here the count, and
-/// those that are in no table at all.
-fn dead_letters(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
-    let tables: Vec<String> = std::iter::once(KEPT)
-        .chain(Partitions::load(connection)?.iter().map(|partition| partition.id))
-        .map(|id| format!("history_{id}"))
-        .collect();
-    let mut found = Vec::new();
-    for table in &tables {
-        let sql = format!("select 1 from {table} where seq = ?1");
-        found.push(connection.prepare(&sql).map_err(failed)?);
-    }
-    each(connection, "select seq from dead_letters", |row| {
-        checked.dead_letters += 1;
-        let run: i64 = row.get(0).map_err(failed)?;
-        for statement in &mut found {
-            let mut rows = statement.query([run]).map_err(failed)?;
-            if rows.next().map_err(failed)?.is_some() {
-                return Ok(());
-            }
-        }
-        checked.find("dead_letters", format!("run {run} is not in history"));
-        Ok(())
-    })
 }
 
 fn ledger(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
