@@ -168,6 +168,7 @@ impl Clock for ManualClock {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

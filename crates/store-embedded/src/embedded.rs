@@ -71,7 +71,7 @@ impl Embedded {
         let recent = Arc::new(Recent::new(opening.segment_births));
         let mut memory = Memory::load(&connection, &recent).map_err(damaged)?;
         if !opening.is_same_process {
-            memory.succeed_process(&connection).map_err(damaged)?;
+            memory.succeed_process(&connection);
         }
         let unusable = |error: std::io::Error| OpenError::Unusable {
             path: options.directory.clone(),

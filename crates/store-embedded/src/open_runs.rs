@@ -86,22 +86,22 @@ impl Memory {
 
     /// The process before this one is gone, since a data directory has one: what its own workers held is lost, and
     /// nobody owns a shard. Workers elsewhere may live on, and have a lease's time to say so.
-    pub(crate) fn succeed_process(&mut self, connection: &Connection) -> Result<(), Error> {
+    pub(crate) fn succeed_process(&mut self, connection: &Connection) {
         let held: HashSet<WorkerId> =
             self.running.values().filter_map(|entry| entry.run.lease()).map(|lease| lease.worker).collect();
-        for worker in std::mem::take(&mut self.locals) {
+        let locals = std::mem::take(&mut self.locals);
+        let forgotten: Vec<WorkerId> =
+            locals.iter().filter(|worker| !held.contains(*worker)).copied().collect();
+        for worker in locals {
             self.liveness.bury(worker);
-            if !held.contains(&worker) {
-                connection
-                    .execute("delete from local_workers where id = ?1", [worker.as_bytes()])
-                    .map_err(failed)?;
-            }
         }
-        connection.execute("update shards set owner = null where owner is not null", []).map_err(failed)?;
         for shard in &mut self.shards {
             shard.owner = None;
         }
-        Ok(())
+        // A full disk must not keep the store from being read; the next process finds the same and does the same.
+        if let Err(error) = write_succession(connection, &forgotten) {
+            tracing::warn!(%error, "what the process before held was not taken from it on disk, only in memory");
+        }
     }
 
     /// A sequence above everything stored and above now, so that it is never reused.
@@ -125,6 +125,15 @@ impl Memory {
             }
         }
     }
+}
+
+fn write_succession(connection: &Connection, forgotten: &[WorkerId]) -> rusqlite::Result<()> {
+    let transaction = connection.unchecked_transaction()?;
+    for worker in forgotten {
+        transaction.execute("delete from local_workers where id = ?1", [worker.as_bytes()])?;
+    }
+    transaction.execute("update shards set owner = null where owner is not null", [])?;
+    transaction.commit()
 }
 
 fn load_versioned(connection: &Connection) -> Result<HashSet<JobId>, Error> {

@@ -28,6 +28,7 @@ impl Server {
     }
 
     /// The log, if it ends without listening.
+    #[allow(clippy::zombie_processes, reason = "it is waited for when the server is dropped")]
     pub(crate) fn try_start(data: &Path, arguments: &[&str]) -> Result<Server, String> {
         let mut child = Command::new(env!("CARGO_BIN_EXE_punctual"))
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
