@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{cargo, tidy, tools};
 
 /// Tests that say how much they did start their line with one of these.
-const COUNTS: [&str; 20] = [
+const COUNTS: [&str; 21] = [
     "documents:",
     "table:",
     "variants:",
@@ -32,6 +32,7 @@ const COUNTS: [&str; 20] = [
     "checks:",
     "backup under load:",
     "damaged backups:",
+    "kills:",
 ];
 
 pub(crate) fn run() -> Result<()> {

@@ -12,7 +12,7 @@ use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::run::{Cause, Run};
 use punctual_domain::{LedgerEntry, Tenant, TenantName};
-use punctual_schedule::{DstNote, Timetable, Tzdb};
+use punctual_schedule::{DstNote, Kind, Timetable, Tzdb};
 use punctual_store::{Cancellation, Refused};
 
 pub use punctual_store::{JobFilter, Page, PageRequest, RunDetail, RunFilter, Stored, Subject};
@@ -129,8 +129,13 @@ impl Engine {
 
     /// What a job's owner should know.
     pub fn warnings(&self, job: &Job) -> Vec<String> {
+        // What happens once is judged by when it was asked for: having happened is no reason to warn.
+        let from = match job.spec.schedule.kind {
+            Kind::Now | Kind::At(_) | Kind::After(_) => job.created_at - SignedDuration::from_millis(1),
+            Kind::Every(_) | Kind::Interval(_) | Kind::Cron(_) => self.clock.now(),
+        };
         match self.timetables.of(job) {
-            Ok(timetable) => timetable.warnings(self.clock.now()),
+            Ok(timetable) => timetable.warnings(from),
             Err(error) => vec![error.to_string()],
         }
     }

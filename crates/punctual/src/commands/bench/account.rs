@@ -34,6 +34,9 @@ pub(super) struct Account {
     pub(super) cpu_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_us_per_run: Option<f64>,
+    /// At the begin of the measured time, where that says whether memory grows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rss_before_mb: Option<f64>,
     pub(super) rss_mb: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) disk_bytes_per_job: Option<f64>,
@@ -151,7 +154,8 @@ impl Account {
         row("took", self.took_s.map(|s| format!("{s:.2} s")));
         row("CPU", Some(format!("{:.2} s", self.cpu_s)));
         row("CPU per run", self.cpu_us_per_run.map(|us| format!("{us:.1} us")));
-        row("memory", Some(format!("{:.0} MB", self.rss_mb)));
+        let before = self.rss_before_mb.map(|mb| format!(" ({mb:.0} MB at the begin)"));
+        row("memory", Some(format!("{:.0} MB{}", self.rss_mb, before.unwrap_or_default())));
         row("disk per job", self.disk_bytes_per_job.map(|bytes| format!("{bytes:.0} bytes")));
         row("disk per run", self.disk_bytes_per_run.map(|bytes| format!("{bytes:.0} bytes")));
         row("written per run", self.bytes_written_per_run.map(|bytes| format!("{bytes:.0} bytes")));

@@ -174,7 +174,7 @@ fn greet(address: SocketAddr, config: &Config, is_demo: bool) {
     eprintln!();
     eprintln!("Try:");
     eprintln!("  {create}");
-    eprintln!("  curl http://{address}/v1/runs?limit=5");
+    eprintln!("  punctual run list --server http://{address}");
     eprintln!("  punctual explain '30 2 * * *' --tz America/New_York");
     eprintln!();
 }
