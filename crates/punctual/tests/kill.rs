@@ -38,8 +38,29 @@ enum Kind {
 /// Where the server is now, if it runs.
 type Address = Arc<Mutex<Option<SocketAddr>>>;
 
+/// Jobs that are edited all the time.
+type Edited = Arc<Mutex<Vec<String>>>;
+
+/// Edits jobs as fast as the server takes it: an edit neither fires a slot again nor loses one.
+fn edit(address: &Address, edited: &Edited, seed: u64, stop: &AtomicBool) -> usize {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut edits = 0;
+    while !stop.load(Ordering::Acquire) {
+        let to = *address.lock().unwrap();
+        let job = random.choice(edited.lock().unwrap().iter()).cloned();
+        let (Some(to), Some(job)) = (to, job) else {
+            std::thread::sleep(Duration::from_millis(2));
+            continue;
+        };
+        let body = format!("{{\"name\":\"edit {edits}\"}}");
+        let answer = call(to, "PATCH", &format!("/v1/jobs/{job}"), &[], &body);
+        edits += usize::from(answer.is_ok_and(|answer| answer.status == 200));
+    }
+    edits
+}
+
 /// Registers jobs as fast as the server takes them; only what it acknowledged counts.
-fn register(address: &Address, url: &str, seed: u64, stop: &AtomicBool) -> Vec<Job> {
+fn register(address: &Address, url: &str, edited: &Edited, seed: u64, stop: &AtomicBool) -> Vec<Job> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut jobs = Vec::new();
     let mut repeating = 0;
@@ -49,7 +70,7 @@ fn register(address: &Address, url: &str, seed: u64, stop: &AtomicBool) -> Vec<J
             continue;
         };
         let kind = match random.u8(..20) {
-            0 if repeating < 5 => Kind::EverySecond,
+            0 if repeating < 20 => Kind::EverySecond,
             1..=9 => Kind::Now,
             _ => Kind::Soon,
         };
@@ -66,12 +87,12 @@ fn register(address: &Address, url: &str, seed: u64, stop: &AtomicBool) -> Vec<J
             continue; // It is stopping, or its store is.
         }
         let job = answer.json();
-        repeating += usize::from(kind == Kind::EverySecond);
-        jobs.push(Job {
-            id: job["id"].as_str().unwrap().to_owned(),
-            kind,
-            created_at: job["created_at"].as_str().unwrap().parse().unwrap(),
-        });
+        let id = job["id"].as_str().unwrap().to_owned();
+        if kind == Kind::EverySecond {
+            repeating += 1;
+            edited.lock().unwrap().push(id.clone());
+        }
+        jobs.push(Job { id, kind, created_at: job["created_at"].as_str().unwrap().parse().unwrap() });
     }
     jobs
 }
@@ -101,10 +122,18 @@ fn fifty_kills_lose_nothing_and_repeat_nothing() {
     let hook = Hook::start();
     let address: Address = Arc::default();
     let stop = Arc::new(AtomicBool::new(false));
+    let edited = Edited::default();
     let clients: Vec<_> = (0..3)
         .map(|seed| {
             let (address, url, stop) = (Arc::clone(&address), hook.url.clone(), Arc::clone(&stop));
-            std::thread::spawn(move || register(&address, &url, seed, &stop))
+            let edited = Arc::clone(&edited);
+            std::thread::spawn(move || register(&address, &url, &edited, seed, &stop))
+        })
+        .collect();
+    let editors: Vec<_> = (10..12)
+        .map(|seed| {
+            let (address, edited, stop) = (Arc::clone(&address), Arc::clone(&edited), Arc::clone(&stop));
+            std::thread::spawn(move || edit(&address, &edited, seed, &stop))
         })
         .collect();
     let mut random = fastrand::Rng::with_seed(7);
@@ -118,6 +147,7 @@ fn fifty_kills_lose_nothing_and_repeat_nothing() {
     }
     stop.store(true, Ordering::Release);
     let jobs: Vec<Job> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+    let edits: usize = editors.into_iter().map(|editor| editor.join().unwrap()).sum();
     let server = Server::start(&data);
     settle(&server, &jobs);
     let runs = pages(&server, "/v1/runs");
@@ -161,7 +191,11 @@ fn fifty_kills_lose_nothing_and_repeat_nothing() {
     assert!(status.success(), "{log}");
     let checked = punctual_store_embedded::check(&data, Timestamp::now()).unwrap();
     assert!(checked.is_sound(), "{:#?}", checked.findings);
-    println!("kills: {KILLS} times, {} jobs acknowledged, {} runs, each slot once", jobs.len(), runs.len());
+    println!(
+        "kills: {KILLS} times, {} jobs and {edits} edits acknowledged, {} runs, each slot once",
+        jobs.len(),
+        runs.len()
+    );
 }
 
 /// Waits until every one-shot job has ended its run.
