@@ -28,7 +28,7 @@ const RULES: [Rule; 11] = [
     },
     Rule {
         package: "punctual-worker",
-        may_use: &["punctual-domain"],
+        may_use: &["punctual-domain", "punctual-schedule"],
         must_not_use: &["reqwest", "hyper-rustls", "url"],
     },
     Rule {
