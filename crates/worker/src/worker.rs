@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual_domain::work::{Finished, Heartbeat, Held, Leased};
 use tokio::sync::{Notify, mpsc, watch};
@@ -35,6 +35,9 @@ const BATCH: usize = 1_000;
 
 /// Writes of reports under way.
 const BATCHES_MAX: usize = 3;
+
+/// Reports that follow each other faster than this are gathered for as long: a commit for each costs more than it tells.
+const GATHER: Duration = Duration::from_millis(4);
 
 /// After a report could not be delivered.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -304,6 +307,7 @@ async fn report(
 ) {
     let mut deliveries = JoinSet::new();
     let mut is_busy = false;
+    let mut last: Option<Instant> = None;
     loop {
         // While batches are small, one at a time: what ends meanwhile shares the next write.
         while deliveries.len() >= if is_busy { BATCHES_MAX } else { 1 } {
@@ -314,6 +318,16 @@ async fn report(
             _ = reports.recv_many(&mut batch, BATCH) => {}
             _ = stop.wait_for(|stop| *stop == Stop::Everything) => return,
         }
+        // A single report goes at once; those that come one after the other share a write.
+        if batch.len() < BATCH && last.is_some_and(|last| last.elapsed() < GATHER) {
+            tokio::time::sleep(GATHER).await;
+            while batch.len() < BATCH
+                && let Ok(report) = reports.try_recv()
+            {
+                batch.push(report);
+            }
+        }
+        last = Some(Instant::now());
         is_busy = batch.len() >= BATCH;
         let (shared, stop) = (Arc::clone(&shared), stop.clone());
         deliveries.spawn(async move { deliver(&shared, batch, stop).await });
