@@ -8,6 +8,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+// Runs are born on one thread and end on another, which the system's allocator pays for: see docs/decisions/0007.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The job scheduler that is on time, explains itself and needs nothing installed.
 #[derive(Parser)]
 #[command(name = "punctual", version, disable_help_subcommand = true, after_help = failure::EXIT_CODES)]
