@@ -127,42 +127,39 @@ impl Engine {
     }
 }
 
+/// An event about an attempt of a run: what every line about a run carries, and more.
+macro_rules! event {
+    ($level:ident, $finished:expr, $run:expr, $message:literal $(, $name:ident = $value:expr)*) => {
+        tracing::$level!(
+            job_id = %$run.job,
+            run_id = %$run.id(),
+            scheduled_for = %$run.scheduled_for,
+            correlation_id = $run.correlation_id.as_deref(),
+            attempt = $finished.run.attempt,
+            $($name = $value,)*
+            $message
+        )
+    };
+}
+
 /// Says in the log what came of an attempt.
 fn tell(finished: &Finished, run: &Run) {
-    let Some(report) = &finished.report else {
-        tracing::info!(
-            job_id = %run.job,
-            run_id = %run.id(),
-            scheduled_for = %run.scheduled_for,
-            correlation_id = run.correlation_id.as_deref(),
-            attempt = finished.run.attempt,
-            "released"
-        );
-        return;
-    };
-    if report.outcome == Outcome::Succeeded {
-        tracing::debug!(
-            job_id = %run.job,
-            run_id = %run.id(),
-            scheduled_for = %run.scheduled_for,
-            correlation_id = run.correlation_id.as_deref(),
-            attempt = finished.run.attempt,
-            "succeeded"
-        );
-        return;
+    match &finished.report {
+        None => event!(info, finished, run, "released"),
+        Some(report) if report.outcome == Outcome::Succeeded => event!(debug, finished, run, "succeeded"),
+        Some(report) => {
+            let retry_at = matches!(run.state, RunState::Pending(_)).then(|| run.available_at.to_string());
+            event!(
+                info,
+                finished,
+                run,
+                "failed",
+                outcome = report.outcome.as_str(),
+                state = run.state.as_str(),
+                code = report.error.as_ref().map(|error| error.code.as_str()),
+                error = report.error.as_ref().map(|error| error.message.as_str()),
+                retry_at = retry_at
+            );
+        }
     }
-    let retry_at = matches!(run.state, RunState::Pending(_)).then_some(run.available_at);
-    tracing::info!(
-        job_id = %run.job,
-        run_id = %run.id(),
-        scheduled_for = %run.scheduled_for,
-        correlation_id = run.correlation_id.as_deref(),
-        attempt = finished.run.attempt,
-        outcome = report.outcome.as_str(),
-        state = run.state.as_str(),
-        code = report.error.as_ref().map(|error| error.code.as_str()),
-        error = report.error.as_ref().map(|error| error.message.as_str()),
-        retry_at = retry_at.map(|at| at.to_string()),
-        "failed"
-    );
 }

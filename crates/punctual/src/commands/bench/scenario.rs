@@ -125,6 +125,34 @@ fn millis(count: u64) -> SignedDuration {
     SignedDuration::from_millis(count as i64)
 }
 
+/// What a scenario that fires measured.
+struct Measured {
+    registered: u64,
+    registering: Duration,
+    took: Duration,
+    used: Usage,
+    rss: u64,
+}
+
+impl Measured {
+    async fn account(self, bench: Bench, audit: &Audit) -> Result<Account> {
+        let runs = audit.fired.max(1) as f64;
+        let account = Account {
+            registered: self.registered,
+            register_per_s: per_second(self.registered, self.registering),
+            fired_per_s: per_second(audit.fired, self.took),
+            completed_per_s: per_second(audit.completed, self.took),
+            cpu_s: self.used.cpu.as_secs_f64(),
+            cpu_us_per_run: Some(self.used.cpu.as_secs_f64() * 1e6 / runs),
+            rss_mb: megabytes(self.rss),
+            bytes_written_per_run: Some(self.used.written as f64 / runs),
+            fsync_ms: bench.fsync_ms()?,
+            ..Account::default()
+        };
+        Ok(Account { delivered: bench.delivered().await?, ..account.audited(audit) })
+    }
+}
+
 /// Slots at a steady rate.
 pub(super) async fn steady(
     jobs: u64,
@@ -169,21 +197,12 @@ pub(super) async fn steady(
         owed.insert(id, slots.collect());
     }
     let audit = Audit::read(&*store, &owed).await?;
-    let account = Account {
+    let measured = Measured { registered: jobs, registering, took: seconds, used, rss };
+    Ok(Account {
         scenario: format!("steady, {rate} slots/s{}", if aligned { ", aligned" } else { "" }),
-        registered: jobs,
-        register_per_s: per_second(jobs, registering),
-        fired_per_s: per_second(audit.fired, seconds),
-        completed_per_s: per_second(audit.completed, seconds),
-        cpu_s: used.cpu.as_secs_f64(),
-        cpu_us_per_run: Some(used.cpu.as_secs_f64() * 1e6 / audit.fired.max(1) as f64),
         rss_before_mb: Some(megabytes(rss_before)),
-        rss_mb: megabytes(rss),
-        bytes_written_per_run: Some(used.written as f64 / audit.fired.max(1) as f64),
-        fsync_ms: bench.fsync_ms()?,
-        ..Account::default()
-    };
-    Ok(Account { delivered: bench.delivered().await?, ..account.audited(&audit) })
+        ..measured.account(bench, &audit).await?
+    })
 }
 
 /// All jobs due in one second.
@@ -208,21 +227,12 @@ pub(super) async fn burst(jobs: u64, common: &Common) -> Result<Account> {
     running.stop(GRACE).await?;
     let owed: Owed = ids.into_iter().map(|(number, id)| (id, vec![slot(number)])).collect();
     let audit = Audit::read(&*store, &owed).await?;
-    let account = Account {
+    let measured = Measured { registered: jobs, registering, took, used, rss };
+    Ok(Account {
         scenario: "burst, all due in one second".into(),
-        registered: jobs,
-        register_per_s: per_second(jobs, registering),
-        fired_per_s: per_second(audit.fired, took),
-        completed_per_s: per_second(audit.completed, took),
         took_s: Some(took.as_secs_f64()),
-        cpu_s: used.cpu.as_secs_f64(),
-        cpu_us_per_run: Some(used.cpu.as_secs_f64() * 1e6 / audit.fired.max(1) as f64),
-        rss_mb: megabytes(rss),
-        bytes_written_per_run: Some(used.written as f64 / audit.fired.max(1) as f64),
-        fsync_ms: bench.fsync_ms()?,
-        ..Account::default()
-    };
-    Ok(Account { delivered: bench.delivered().await?, ..account.audited(&audit) })
+        ..measured.account(bench, &audit).await?
+    })
 }
 
 /// Jobs that are all due before the engine starts.
@@ -245,24 +255,15 @@ pub(super) async fn drain(runs: u64, common: &Common) -> Result<Account> {
     let owed: Owed = ids.into_iter().map(|(_, id)| (id, vec![due])).collect();
     let audit = Audit::read(&*store, &owed).await?;
     let grown = disk(&bench.storage)?.zip(disk_before).map(|(after, before)| after.saturating_sub(before));
-    let account = Account {
+    let measured = Measured { registered: runs, registering, took, used, rss };
+    Ok(Account {
         scenario: "drain, all due before the start".into(),
-        registered: runs,
-        register_per_s: per_second(runs, registering),
-        fired_per_s: per_second(audit.fired, took),
-        completed_per_s: per_second(audit.completed, took),
         took_s: Some(took.as_secs_f64()),
-        cpu_s: used.cpu.as_secs_f64(),
-        cpu_us_per_run: Some(used.cpu.as_secs_f64() * 1e6 / audit.fired.max(1) as f64),
-        rss_mb: megabytes(rss),
         disk_bytes_per_run: grown.map(|bytes| bytes as f64 / runs as f64),
-        bytes_written_per_run: Some(used.written as f64 / audit.fired.max(1) as f64),
-        fsync_ms: bench.fsync_ms()?,
-        ..Account::default()
-    };
-    let account = Account { delivered: bench.delivered().await?, ..account.audited(&audit) };
-    // Its slots were due before the engine started: how late they are says nothing.
-    Ok(Account { lateness_ms: None, ..account })
+        // Its slots were due before the engine started: how late they are says nothing.
+        lateness_ms: None,
+        ..measured.account(bench, &audit).await?
+    })
 }
 
 /// Jobs that are on time while others are overdue.
