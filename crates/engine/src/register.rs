@@ -132,6 +132,7 @@ impl Engine {
             due: None,
             due_when: DueWhen::Always,
             carry: None,
+            unfired: Vec::new(),
             birth: None,
             open_runs: OpenRuns::Keep,
             ledger: Vec::new(),
@@ -330,7 +331,8 @@ impl Engine {
                     self.wakes.claimable(); // Waiting runs may have another lane or queue by now.
                     return Ok(registered);
                 }
-                Some(Err(Refused::WrongVersion { .. })) => {}
+                // It was changed or fired since it was read.
+                Some(Err(Refused::WrongVersion { .. } | Refused::NotDue)) => {}
                 Some(Err(refused)) => return Err(self.refused(refused, &registered.job, None, now).await?),
                 None => break,
             }
@@ -363,12 +365,22 @@ impl Engine {
         if change.job.is_active() && is_new_schedule && next_slot.is_none() {
             timetable.must_fire_after(now)?;
         }
+        // Between deciding and committing, the slot may be fired under the old version.
+        let mut unfired = Vec::new();
+        if next_slot.is_some() && was_due && !counts_from_completion(&old.job) {
+            let old_timetable = self.timetables.of(&old.job)?;
+            if let Some(slot) = old_timetable.next_given(now, old.progress) {
+                unfired.clone_from(&candidates);
+                unfired.push(due(&old.job, &old_timetable, slot));
+            }
+        }
         let ledger = change.skipped_since.and_then(|since| skipped(&old.job, &timetable, since, now));
         let put = Put {
             expect: Expect::Version(old.job.version),
             due: next_slot.map(|slot| due(&change.job, &timetable, slot)),
             due_when: if from_completion { DueWhen::Idle } else { DueWhen::Always },
             carry: (!candidates.is_empty()).then_some(Carry { candidates, to: change.carry_to }),
+            unfired,
             birth: None,
             open_runs: change.open_runs,
             ledger: ledger.into_iter().collect(),

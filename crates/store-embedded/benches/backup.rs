@@ -92,6 +92,7 @@ fn put(number: u64, now: Timestamp) -> Put {
         expect: Expect::Absent,
         due_when: DueWhen::Always,
         carry: None,
+        unfired: Vec::new(),
         birth: None,
         open_runs: OpenRuns::Keep,
         ledger: Vec::new(),

@@ -139,6 +139,7 @@ fn put(job: &Job, now: Timestamp) -> Put {
         due: Some(Due { key, version: job.version, slot: now }),
         due_when: DueWhen::Always,
         carry: None,
+        unfired: Vec::new(),
         birth: None,
         open_runs: OpenRuns::Keep,
         ledger: Vec::new(),

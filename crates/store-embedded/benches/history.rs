@@ -178,6 +178,7 @@ fn put(job: &Job) -> Put {
         due: None,
         due_when: DueWhen::Always,
         carry: None,
+        unfired: Vec::new(),
         birth: None,
         open_runs: OpenRuns::Keep,
         ledger: Vec::new(),

@@ -115,6 +115,9 @@ pub struct Put {
     /// What happens to a slot of the old version that is due but not fired yet. Without it, that slot
     /// would be lost with the old entry.
     pub carry: Option<Carry>,
+    /// Where the old version's entry is if no slot was fired since the change was decided: one of these must be
+    /// there, or the new entry might be for a slot that has been fired meanwhile. None if that cannot be.
+    pub unfired: Vec<Due>,
     /// A run in the same commit: `now` jobs.
     pub birth: Option<Birth>,
     /// What happens to its open runs.

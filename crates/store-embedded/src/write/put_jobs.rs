@@ -31,6 +31,9 @@ impl Batch<'_> {
             }
             (Expect::Version(_), Some(_)) => {}
         }
+        if !put.unfired.is_empty() && !crate::read::is_due(self.connection, &put.unfired)?.contains(&true) {
+            refuse!(Refused::NotDue);
+        }
         if let Some(by) = self.holder_of_key(job)? {
             refuse!(Refused::KeyTaken { by });
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use punctual_domain::job::{JobState, Lane, Pause};
+use punctual_domain::job::{Job, JobState, Lane, Pause};
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::run::{Cause, RunState};
 use punctual_domain::{Epoch, Version};
@@ -122,6 +122,24 @@ pub async fn an_edit_makes_the_old_entry_stale(store: Arc<dyn Store>) {
     assert_eq!(world.try_fire(&old, world.now).await, Err(Refused::NotDue));
     let left: Vec<_> = world.due_until(world.now).await;
     assert_eq!(left, [], "the stale entry was dropped when it was reached");
+}
+
+/// A change that was decided before a slot was fired, and is committed after it, does not bring the slot back.
+pub async fn an_edit_does_not_bring_back_a_slot_that_was_fired_meanwhile(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let old = world.register("edited", world.now).await;
+    let mut new = old.clone();
+    new.version = Version(2);
+    let mut put = world.put(new.clone(), Some(world.now));
+    put.unfired = vec![due(&old, world.now)];
+    world.try_fire(&old, world.now).await.expect("fired");
+    assert_eq!(world.try_put(put.clone()).await, Err(Refused::NotDue));
+    assert_eq!(world.try_fire(&new, world.now).await, Err(Refused::NotDue));
+    let other = world.register("another", world.now).await;
+    put.unfired = vec![due(&other, world.now)];
+    put.job = Job { version: Version(2), ..other };
+    put.due = None;
+    world.try_put(put).await.expect("nothing was fired");
 }
 
 /// A slot that was due but not fired when its job changed is due under the new version; if it was fired,

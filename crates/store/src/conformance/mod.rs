@@ -40,7 +40,8 @@ macro_rules! conformance {
                 tenants_are_created_once;
             fire: due_entries_come_in_the_order_of_firing, a_page_of_due_entries_keeps_versions_together,
                 a_slot_is_fired_once, firing_needs_the_current_epoch,
-                an_edit_makes_the_old_entry_stale, an_edit_carries_a_slot_that_is_not_fired_yet,
+                an_edit_makes_the_old_entry_stale,
+                an_edit_does_not_bring_back_a_slot_that_was_fired_meanwhile, an_edit_carries_a_slot_that_is_not_fired_yet,
                 a_pause_accounts_for_a_slot_that_is_not_fired_yet, a_paused_job_does_not_fire, a_slot_may_be_only_accounted_for,
                 firing_counts_progress, a_run_may_be_born_running, the_next_due_time_is_told, trigger_needs_a_job;
             claim: runs_are_claimed_in_order, a_claim_respects_queues_and_limits, a_run_waits_for_its_time,

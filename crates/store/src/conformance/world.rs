@@ -96,6 +96,7 @@ impl World {
             job,
             due_when: DueWhen::Always,
             carry: None,
+            unfired: Vec::new(),
             birth: None,
             open_runs: OpenRuns::Keep,
             ledger: Vec::new(),

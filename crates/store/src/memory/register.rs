@@ -33,6 +33,9 @@ impl State {
             }
             (Expect::Version(_), Some(_)) => {}
         }
+        if !put.unfired.is_empty() && !put.unfired.iter().any(|entry| self.is_due(entry)) {
+            return Err(Refused::NotDue);
+        }
         if let Some(key) = &put.job.spec.key
             && let Some(other) = self.keys.get(&(tenant, key.clone()))
             && *other != id
