@@ -105,7 +105,7 @@ impl Engine {
 
     /// A job that was just registered or changed.
     pub fn seen(&self, registered: &Registered) -> Seen {
-        let job = Arc::new(registered.job.clone());
+        let job = Arc::clone(&registered.job);
         let next_fire_at = self.timetables.of(&job).ok().and_then(|timetable| {
             let slot = registered.next_slot?;
             Some(slot + spread(&timetable))

@@ -27,7 +27,7 @@ use crate::fire::counts_from_completion;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Registered {
     /// The job as stored.
-    pub job: Job,
+    pub job: Arc<Job>,
     /// Its next slot, if it has one.
     pub next_slot: Option<Timestamp>,
     /// Nothing was written, because nothing would change.
@@ -84,7 +84,8 @@ impl Engine {
                 Err(error) => answers.push(Some(Err(error))),
             }
         }
-        let requests: Vec<Option<Subject>> = puts.iter().map(|put| put.request.clone()).collect();
+        let request_key = |put: &Put| put.request.as_ref().map(|request| request.key.clone());
+        let requests: Vec<Option<String>> = puts.iter().map(request_key).collect();
         let dues: Vec<Due> = puts.iter().filter_map(|put| put.due).collect();
         let has_births = puts.iter().any(|put| put.birth.is_some());
         let stored = self.store.put_jobs(puts, now).await?;
@@ -97,7 +98,7 @@ impl Engine {
         for (((place, registered), answer), request) in places.into_iter().zip(stored).zip(requests) {
             answers[place] = Some(match answer {
                 Ok(()) => Ok(registered),
-                Err(refused) => Err(self.refused(refused, &registered.job, request, now).await?),
+                Err(refused) => Err(self.refused(refused, &registered.job, request.as_deref(), now).await?),
             });
         }
         Ok(answers.into_iter().flatten().collect())
@@ -117,7 +118,7 @@ impl Engine {
             None => ShardId((self.entropy.bits() % u64::from(shards)) as u16),
         };
         let id = JobId::new(now, shard, self.entropy.bits());
-        let job = Job {
+        let job = Arc::new(Job {
             id,
             tenant,
             version: Version::FIRST,
@@ -125,7 +126,7 @@ impl Engine {
             spec,
             created_at: now,
             updated_at: now,
-        };
+        });
         let timetable = self.timetables.of(&job)?;
         let mut put = Put {
             expect: Expect::Absent,
@@ -150,7 +151,7 @@ impl Engine {
                 Some(slot)
             }
         };
-        let registered = Registered { job: put.job.clone(), next_slot, is_unchanged: false };
+        let registered = Registered { job: Arc::clone(&put.job), next_slot, is_unchanged: false };
         Ok((put, registered))
     }
 
@@ -290,7 +291,10 @@ impl Engine {
                     return Ok(run);
                 }
                 Some(Err(Refused::WrongVersion { .. })) => {}
-                Some(Err(refused)) => return Err(self.refused(refused, &stored.job, request, now).await?),
+                Some(Err(refused)) => {
+                    let request = request.as_ref().map(|request| request.key.as_str());
+                    return Err(self.refused(refused, &stored.job, request, now).await?);
+                }
                 None => break,
             }
         }
@@ -319,7 +323,7 @@ impl Engine {
             let Some(change) = decide(&stored.job, now)? else {
                 let timetable = self.timetables.of(&stored.job)?;
                 let next_slot = next_slot(&stored.job, &timetable, stored.progress, now);
-                return Ok(Registered { job: (*stored.job).clone(), next_slot, is_unchanged: true });
+                return Ok(Registered { job: stored.job, next_slot, is_unchanged: true });
             };
             let (put, registered) = self.prepare_change(&stored, change, now).await?;
             // Which of the candidates is carried over is decided by the store; being told of one too many does no harm.
@@ -374,10 +378,11 @@ impl Engine {
                 unfired.push(due(&old.job, &old_timetable, slot));
             }
         }
+        let job = Arc::new(change.job);
         let ledger = change.skipped_since.and_then(|since| skipped(&old.job, &timetable, since, now));
         let put = Put {
             expect: Expect::Version(old.job.version),
-            due: next_slot.map(|slot| due(&change.job, &timetable, slot)),
+            due: next_slot.map(|slot| due(&job, &timetable, slot)),
             due_when: if from_completion { DueWhen::Idle } else { DueWhen::Always },
             carry: (!candidates.is_empty()).then_some(Carry { candidates, to: change.carry_to }),
             unfired,
@@ -385,9 +390,9 @@ impl Engine {
             open_runs: change.open_runs,
             ledger: ledger.into_iter().collect(),
             request: None,
-            job: change.job.clone(),
+            job: Arc::clone(&job),
         };
-        Ok((put, Registered { job: change.job, next_slot, is_unchanged: false }))
+        Ok((put, Registered { job, next_slot, is_unchanged: false }))
     }
 
     /// Where the job's due entry may be if its slot has come but was not fired yet: its slots from the
@@ -415,14 +420,13 @@ impl Engine {
         &self,
         refused: Refused,
         job: &Job,
-        request: Option<Subject>,
+        request: Option<&str>,
         now: Timestamp,
     ) -> Result<Error, Error> {
         Ok(match refused {
             Refused::KeyTaken { by } => Error::KeyTaken { key: job.spec.key.clone().unwrap_or_default(), by },
             Refused::Repeated => {
-                let key = request.map(|subject| subject.key).unwrap_or_default();
-                match self.store.request(job.tenant, &key, now).await? {
+                match self.store.request(job.tenant, request.unwrap_or_default(), now).await? {
                     Some(subject) => Error::Repeated(Box::new(subject)),
                     None => busy(),
                 }

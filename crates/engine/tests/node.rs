@@ -56,7 +56,7 @@ impl World {
         self
     }
 
-    async fn register(&self, schedule: &str) -> punctual_domain::Job {
+    async fn register(&self, schedule: &str) -> Arc<punctual_domain::Job> {
         let spec = Spec::new("job", Schedule::parse(schedule).unwrap(), Target::Discard);
         let answers = self.engine.register(TenantId::DEFAULT, vec![(spec, None)]).await.unwrap();
         let job = answers.into_iter().next().unwrap().unwrap().job;

@@ -4,6 +4,7 @@
 //! took, how long the backup took, and then the check and the restore of it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -88,7 +89,7 @@ fn put(number: u64, now: Timestamp) -> Put {
     let key = DueKey { at: now, lane: job.spec.lane, tenant: job.tenant, job: job.id };
     Put {
         due: Some(Due { key, version: job.version, slot: now }),
-        job,
+        job: Arc::new(job),
         expect: Expect::Absent,
         due_when: DueWhen::Always,
         carry: None,

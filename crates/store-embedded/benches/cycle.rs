@@ -134,7 +134,7 @@ fn job(n: u64, now: Timestamp) -> Job {
 fn put(job: &Job, now: Timestamp) -> Put {
     let key = DueKey { at: now, lane: job.spec.lane, tenant: job.tenant, job: job.id };
     Put {
-        job: job.clone(),
+        job: Arc::new(job.clone()),
         expect: Expect::Absent,
         due: Some(Due { key, version: job.version, slot: now }),
         due_when: DueWhen::Always,

@@ -173,7 +173,7 @@ fn job(n: u64, now: Timestamp) -> Job {
 
 fn put(job: &Job) -> Put {
     Put {
-        job: job.clone(),
+        job: Arc::new(job.clone()),
         expect: Expect::Absent,
         due: None,
         due_when: DueWhen::Always,

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
+use punctual_store::record::encode_job;
 use punctual_store::{
     Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Health, Heartbeat, Held,
     JobFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject,
@@ -180,9 +181,16 @@ impl Store for Embedded {
     }
 
     async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
-        self.writers
-            .submit(move |writer| puts.into_iter().map(|put| writer.put_job(put, now)).collect())
-            .await
+        // What the writer need not do is done here: writing the jobs out, and freeing them.
+        let records = puts.iter().map(|put| encode_job(&put.job)).collect::<Result<Vec<_>, _>>()?;
+        let (answers, _sent) = self
+            .writers
+            .submit(move |writer| {
+                let answers = puts.iter().zip(&records).map(|(put, record)| writer.put_job(put, record, now));
+                Ok((answers.collect::<Result<_, _>>()?, (puts, records)))
+            })
+            .await?;
+        Ok(answers)
     }
 
     async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {

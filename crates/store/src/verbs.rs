@@ -105,7 +105,7 @@ pub struct DuePage {
 #[derive(Clone, Debug)]
 pub struct Put {
     /// The job as it shall be, with its new version.
-    pub job: Job,
+    pub job: Arc<Job>,
     /// What must be there now.
     pub expect: Expect,
     /// Its due entry; none if nothing is due (paused, ended, waiting for a completion).

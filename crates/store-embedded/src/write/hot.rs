@@ -1,12 +1,14 @@
-//! The statements that are done for every run, prepared once for a list of them: looking one up in the cache of
+//! The statements that are done for every run or every new job, prepared once for a list of them: looking one up in the cache of
 //! statements costs as much as a tenth of a run.
 
 use punctual_domain::id::Sequence;
-use punctual_store::Error;
+use punctual_domain::job::Job;
+use punctual_store::{Error, Subject};
 use rusqlite::{CachedStatement, Connection, params};
 
 use crate::error::failed;
-use crate::row::{self, Entry};
+use crate::row::{self, Entry, millis};
+use crate::write::JobCode;
 
 /// Prepared when first used.
 #[derive(Default)]
@@ -14,6 +16,9 @@ pub(crate) struct Hot<'w> {
     pub(super) insert_due: Slot<'w>,
     pub(super) delete_due: Slot<'w>,
     pub(super) current: Slot<'w>,
+    insert_job: Slot<'w>,
+    insert_key: Slot<'w>,
+    insert_request: Slot<'w>,
     insert_open: Slot<'w>,
     delete_open: Slot<'w>,
     /// Of the partition that was last written to.
@@ -38,6 +43,43 @@ impl<'w> Slot<'w> {
 }
 
 impl<'w> Hot<'w> {
+    /// Writes a new job, unless there is one with its id.
+    pub(super) fn insert_job(
+        &mut self,
+        connection: &'w Connection,
+        job: &Job,
+        record: &[u8],
+    ) -> Result<bool, Error> {
+        let sql = "insert into jobs values (?1, ?2, ?3, ?4, ?5, 0, null) on conflict do nothing";
+        let state = JobCode::of(&job.state);
+        let values = params![job.id.as_bytes(), job.tenant.0, job.version.0, state.0, record];
+        self.insert_job.prepare(connection, sql)?.execute(values).map(is_one).map_err(failed)
+    }
+
+    /// Gives a key to a job, unless it is taken.
+    pub(super) fn insert_key(
+        &mut self,
+        connection: &'w Connection,
+        job: &Job,
+        key: &str,
+    ) -> Result<bool, Error> {
+        let sql = "insert into job_keys values (?1, ?2, ?3) on conflict do nothing";
+        let values = params![job.tenant.0, key, job.id.as_bytes()];
+        self.insert_key.prepare(connection, sql)?.execute(values).map(is_one).map_err(failed)
+    }
+
+    /// Remembers a request, unless one with its key is there, be it forgotten or not.
+    pub(super) fn insert_request(
+        &mut self,
+        connection: &'w Connection,
+        subject: &Subject,
+    ) -> Result<bool, Error> {
+        let Subject { tenant, key, fingerprint, expires_at, result } = subject;
+        let sql = "insert into requests values (?1, ?2, ?3, ?4, ?5) on conflict do nothing";
+        let values = params![tenant.0, key, fingerprint, millis(*expires_at), result];
+        self.insert_request.prepare(connection, sql)?.execute(values).map(is_one).map_err(failed)
+    }
+
     /// Writes an open run, replacing an older row of it.
     pub(super) fn insert_open(&mut self, connection: &'w Connection, entry: &Entry) -> Result<(), Error> {
         let statement =
@@ -70,4 +112,9 @@ impl<'w> Hot<'w> {
         }
         row::write(self.history.1.prepare(connection, "")?, entry)
     }
+}
+
+/// Whether a statement wrote its row.
+fn is_one(rows: usize) -> bool {
+    rows == 1
 }

@@ -2,13 +2,13 @@
 
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_domain::id::{JobId, Sequence};
+use punctual_domain::id::{JobId, Sequence, TenantId};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::run::RunState;
-use punctual_store::record::encode_job;
 use punctual_store::{
-    Carry, CarryTo, Due, DueWhen, Error, Expect, OpenRuns, Parent, Put, Refused, Trigger, ledger_entry,
+    Carry, CarryTo, Due, DueWhen, Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger,
+    ledger_entry,
 };
 use rusqlite::{OptionalExtension, params};
 
@@ -18,8 +18,65 @@ use crate::row::millis;
 use crate::writer::Batch;
 
 impl Batch<'_> {
-    pub(crate) fn put_job(&mut self, put: Put, now: Timestamp) -> Answer<()> {
+    /// Writes a job; `record` is how it is stored.
+    pub(crate) fn put_job(&mut self, put: &Put, record: &[u8], now: Timestamp) -> Answer<()> {
         self.check()?;
+        let is_new = put.expect == Expect::Absent && put.unfired.is_empty();
+        let is_written = is_new && self.insert_new(put, record)?;
+        if !is_written && let Err(refused) = self.replace(put, record, now)? {
+            return Ok(Err(refused));
+        }
+        let job = &put.job;
+        self.change_open_runs(job, put.open_runs, now)?;
+        for entry in &put.ledger {
+            self.insert_ledger(entry)?;
+        }
+        let carried = match &put.carry {
+            Some(carry) => self.carry(job, carry, now)?,
+            None => None,
+        };
+        let is_wanted = match put.due_when {
+            DueWhen::Always => true,
+            DueWhen::Idle => !self.memory.by_job.contains_key(&job.id),
+        };
+        if let Some(due) = carried.or(put.due.filter(|_| is_wanted)) {
+            self.insert_due(&due)?;
+        }
+        if let Some(birth) = &put.birth {
+            self.give_birth((&**job).into(), birth.clone(), now)?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Writes a new job with its request and its key, unless a row is in the way: then nothing is written, and
+    /// [`Batch::replace`] says why. Asking for the rows before would search every table twice.
+    fn insert_new(&mut self, put: &Put, record: &[u8]) -> Result<bool, Error> {
+        let job = &put.job;
+        let request = put.request.as_ref();
+        if let Some(subject) = request
+            && !self.hot.insert_request(self.connection, subject)?
+        {
+            return Ok(false);
+        }
+        let key = key_of(job);
+        let is_free = match key {
+            Some(key) => self.hot.insert_key(self.connection, job, key)?,
+            None => true,
+        };
+        if is_free && self.hot.insert_job(self.connection, job, record)? {
+            return Ok(true);
+        }
+        if let Some(key) = key.filter(|_| is_free) {
+            self.free_key(job.tenant, key)?;
+        }
+        if let Some(Subject { tenant, key, .. }) = request {
+            self.line("delete from requests where tenant = ?1 and key = ?2", params![tenant.0, key])?;
+        }
+        Ok(false)
+    }
+
+    /// Writes a job where rows may be in the way: over them, or not at all.
+    fn replace(&mut self, put: &Put, record: &[u8], now: Timestamp) -> Answer<()> {
         let job = &put.job;
         let current = self.current(job.id)?;
         match (put.expect, current) {
@@ -44,25 +101,7 @@ impl Batch<'_> {
         if !is_new {
             self.keep_version(job.id)?;
         }
-        self.write_job(job, is_new)?;
-        self.change_open_runs(job, put.open_runs, now)?;
-        for entry in &put.ledger {
-            self.insert_ledger(entry)?;
-        }
-        let carried = match &put.carry {
-            Some(carry) => self.carry(job, carry, now)?,
-            None => None,
-        };
-        let is_wanted = match put.due_when {
-            DueWhen::Always => true,
-            DueWhen::Idle => !self.memory.by_job.contains_key(&job.id),
-        };
-        if let Some(due) = carried.or(put.due.filter(|_| is_wanted)) {
-            self.insert_due(&due)?;
-        }
-        if let Some(birth) = put.birth {
-            self.give_birth((&put.job).into(), birth, now)?;
-        }
+        self.write_job(job, record, is_new)?;
         Ok(Ok(()))
     }
 
@@ -88,7 +127,7 @@ impl Batch<'_> {
             )?;
         }
         // The key is in the record; asking the index by job would need another index.
-        let old: Option<(i64, Option<String>)> = self
+        let old: Option<(u32, Option<String>)> = self
             .connection
             .prepare_cached("select tenant, record ->> 'key' from jobs where id = ?1")
             .and_then(|mut statement| {
@@ -96,28 +135,32 @@ impl Batch<'_> {
             })
             .map_err(failed)?;
         match old {
-            Some((tenant, Some(key))) => {
-                self.line("delete from job_keys where tenant = ?1 and key = ?2", params![tenant, key])
-            }
+            Some((tenant, Some(key))) => self.free_key(TenantId(tenant), &key),
             _ => Ok(()),
         }
     }
 
-    fn write_job(&self, job: &Job, is_new: bool) -> Result<(), Error> {
-        let record = encode_job(job)?;
-        let sql = match is_new {
-            true => "insert into jobs values (?1, ?2, ?3, ?4, ?5, 0, null)",
-            false => "update jobs set tenant = ?2, version = ?3, state = ?4, record = ?5 where id = ?1",
-        };
-        let state = JobCode::of(&job.state);
-        self.line(sql, params![job.id.as_bytes(), job.tenant.0, job.version.0, state.0, record])?;
-        match job.spec.key.as_ref().filter(|_| job.state != JobState::Deleted) {
+    fn write_job(&mut self, job: &Job, record: &[u8], is_new: bool) -> Result<(), Error> {
+        match is_new {
+            true => {
+                self.hot.insert_job(self.connection, job, record)?;
+            }
+            false => self.line(
+                "update jobs set tenant = ?2, version = ?3, state = ?4, record = ?5 where id = ?1",
+                params![job.id.as_bytes(), job.tenant.0, job.version.0, JobCode::of(&job.state).0, record],
+            )?,
+        }
+        match key_of(job) {
             Some(key) => self.line(
                 "insert or replace into job_keys values (?1, ?2, ?3)",
                 params![job.tenant.0, key, job.id.as_bytes()],
             ),
             None => Ok(()),
         }
+    }
+
+    fn free_key(&self, tenant: TenantId, key: &str) -> Result<(), Error> {
+        self.line("delete from job_keys where tenant = ?1 and key = ?2", params![tenant.0, key])
     }
 
     /// Takes the old version's entry away, if it is still there, and returns what is due instead.
@@ -205,4 +248,9 @@ impl Batch<'_> {
         }
         Ok(Ok(run))
     }
+}
+
+/// The key that a job holds: a deleted one holds none.
+fn key_of(job: &Job) -> Option<&str> {
+    job.spec.key.as_deref().filter(|_| job.state != JobState::Deleted)
 }

@@ -137,7 +137,7 @@ pub async fn an_edit_does_not_bring_back_a_slot_that_was_fired_meanwhile(store: 
     assert_eq!(world.try_fire(&new, world.now).await, Err(Refused::NotDue));
     let other = world.register("another", world.now).await;
     put.unfired = vec![due(&other, world.now)];
-    put.job = Job { version: Version(2), ..other };
+    put.job = Arc::new(Job { version: Version(2), ..other });
     put.due = None;
     world.try_put(put).await.expect("nothing was fired");
 }

@@ -93,7 +93,7 @@ impl World {
                 Version::FIRST => Expect::Absent,
                 Version(n) => Expect::Version(Version(n - 1)),
             },
-            job,
+            job: Arc::new(job),
             due_when: DueWhen::Always,
             carry: None,
             unfired: Vec::new(),

@@ -1,7 +1,6 @@
 //! Register: jobs, keys, requests, triggers.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use punctual_domain::Run;
@@ -51,7 +50,7 @@ impl State {
             }
             self.old_versions.insert((id, stored.job.version), stored);
         }
-        let stored = Stored { job: Arc::new(put.job), progress };
+        let stored = Stored { job: put.job, progress };
         if let Some(key) = stored.job.spec.key.clone().filter(|_| stored.job.state != JobState::Deleted) {
             self.keys.insert((tenant, key), id);
         }

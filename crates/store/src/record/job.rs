@@ -1,5 +1,6 @@
 //! A job's row: what is not in columns of its own.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,20 +26,20 @@ const FORM: u8 = 1;
 #[derive(Serialize, Deserialize)]
 struct JobRecord<'a> {
     v: u8,
-    name: String,
+    name: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
+    key: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    kind: Option<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    labels: BTreeMap<String, String>,
+    kind: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "is_empty")]
+    labels: Cow<'a, BTreeMap<String, String>>,
     queue: Arc<str>,
     #[serde(default, skip_serializing_if = "is_default")]
     lane: u8,
     #[serde(default, skip_serializing_if = "is_default")]
     priority: i16,
     schedule: ScheduleRecord,
-    target: TargetRecord,
+    target: TargetRecord<'a>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     payload: Option<&'a RawValue>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -76,15 +77,15 @@ struct ScheduleRecord {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum TargetRecord {
+enum TargetRecord<'a> {
     Http {
-        url: String,
+        url: Cow<'a, str>,
         #[serde(default, skip_serializing_if = "is_default")]
         method: u8,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        headers: Vec<(String, String)>,
+        #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+        headers: Cow<'a, [(String, String)]>,
     },
-    Function(String),
+    Function(Cow<'a, str>),
     Discard,
 }
 
@@ -125,6 +126,10 @@ enum CatchUpRecord {
     All(u64, u32, u32),
 }
 
+fn is_empty(labels: &BTreeMap<String, String>) -> bool {
+    labels.is_empty()
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -140,10 +145,10 @@ pub fn encode_job(job: &Job) -> Result<Vec<u8>, Error> {
         .map_err(|_| damaged("a payload that is not JSON"))?;
     let record = JobRecord {
         v: FORM,
-        name: job.spec.name.clone(),
-        key: job.spec.key.clone(),
-        kind: job.spec.kind.clone(),
-        labels: job.spec.labels.clone(),
+        name: job.spec.name.as_str().into(),
+        key: job.spec.key.as_deref().map(Cow::from),
+        kind: job.spec.kind.as_deref().map(Cow::from),
+        labels: Cow::Borrowed(&job.spec.labels),
         queue: Arc::clone(&job.spec.queue),
         lane: lane_code(job.spec.lane),
         priority: job.spec.priority,
@@ -172,10 +177,10 @@ pub fn decode_job(id: JobId, tenant: TenantId, version: Version, bytes: &[u8]) -
         version,
         state: decode_state(record.state)?,
         spec: Spec {
-            name: record.name,
-            key: record.key,
-            kind: record.kind,
-            labels: record.labels,
+            name: record.name.into_owned(),
+            key: record.key.map(Cow::into_owned),
+            kind: record.kind.map(Cow::into_owned),
+            labels: record.labels.into_owned(),
             queue: record.queue,
             lane: lane_of(record.lane).ok_or_else(|| wrong(format!("lane {}", record.lane)))?,
             priority: record.priority,
@@ -261,24 +266,25 @@ fn decode_schedule(record: ScheduleRecord) -> Result<Schedule, Error> {
 
 const METHODS: [Method; 5] = [Method::Post, Method::Put, Method::Patch, Method::Get, Method::Delete];
 
-fn encode_target(target: &Target) -> TargetRecord {
+fn encode_target(target: &Target) -> TargetRecord<'_> {
     match target {
         Target::Http(http) => TargetRecord::Http {
-            url: http.url.clone(),
+            url: http.url.as_str().into(),
             method: METHODS.iter().position(|method| *method == http.method).unwrap_or(0) as u8,
-            headers: http.headers.clone(),
+            headers: http.headers.as_slice().into(),
         },
-        Target::Function { name } => TargetRecord::Function(name.clone()),
+        Target::Function { name } => TargetRecord::Function(name.as_str().into()),
         Target::Discard => TargetRecord::Discard,
     }
 }
 
-fn decode_target(record: TargetRecord) -> Option<Target> {
+fn decode_target(record: TargetRecord<'_>) -> Option<Target> {
     Some(match record {
         TargetRecord::Http { url, method, headers } => {
-            Target::Http(Http { url, method: *METHODS.get(usize::from(method))?, headers })
+            let method = *METHODS.get(usize::from(method))?;
+            Target::Http(Http { url: url.into_owned(), method, headers: headers.into_owned() })
         }
-        TargetRecord::Function(name) => Target::Function { name },
+        TargetRecord::Function(name) => Target::Function { name: name.into_owned() },
         TargetRecord::Discard => Target::Discard,
     })
 }
