@@ -4,6 +4,7 @@ use http::StatusCode;
 use punctual_api::import::{BulkItem, BulkResult};
 use punctual_api::job::{Purpose, read_job, split_jobs};
 use punctual_api::limits::BULK_MAX;
+use punctual_domain::JobId;
 use punctual_domain::job::Spec;
 use punctual_engine::Error as EngineError;
 use punctual_engine::history::Subject;
@@ -21,9 +22,13 @@ pub(crate) async fn create(call: Call, LongText(text): LongText) -> Result<Answe
         return Err(Error::wrong("", "too_long", detail));
     }
     once(&call, &text, async {
-        let places: Vec<u64> = (0..texts.len() as u64).collect();
-        let results = register(&call, &texts, &places).await?;
-        let items: Vec<BulkItem> = results.into_iter().map(BulkItem::from).collect();
+        let key = call.idempotency_key()?;
+        let mut parsed = Parsed::with_capacity(texts.len());
+        for (number, text) in texts.iter().enumerate() {
+            parsed.read(&call, key, text, number as u64);
+        }
+        let results = parsed.register(&call).await?;
+        let items: Vec<BulkItem> = results.into_iter().map(|(_, registered)| registered.into()).collect();
         let failed = items.iter().filter(|item| item.problem.is_some()).count() as u64;
         Ok(Answer::ok(&BulkResult { created: items.len() as u64 - failed, failed, items }))
     })
@@ -32,7 +37,7 @@ pub(crate) async fn create(call: Call, LongText(text): LongText) -> Result<Answe
 
 /// What became of one job of many.
 pub(crate) enum Registered {
-    New(String),
+    New(JobId),
     /// An earlier request under the same `Idempotency-Key` had registered it.
     Repeated(String),
     Refused(Error),
@@ -40,10 +45,10 @@ pub(crate) enum Registered {
 
 impl From<Registered> for BulkItem {
     fn from(registered: Registered) -> Self {
+        let created = |id| BulkItem { status: StatusCode::CREATED.as_u16(), id: Some(id), problem: None };
         match registered {
-            Registered::New(id) | Registered::Repeated(id) => {
-                BulkItem { status: StatusCode::CREATED.as_u16(), id: Some(id), problem: None }
-            }
+            Registered::New(id) => created(id.to_string()),
+            Registered::Repeated(id) => created(id),
             Registered::Refused(error) => {
                 let problem = error.problem();
                 BulkItem { status: problem.status, id: None, problem: Some(problem) }
@@ -52,56 +57,81 @@ impl From<Registered> for BulkItem {
     }
 }
 
-/// Registers jobs by their texts. Each is remembered under the request's key and its number, in its own commit: a
-/// request that broke off half way goes on where it was when it is repeated.
-pub(crate) async fn register(call: &Call, texts: &[&str], numbers: &[u64]) -> Result<Vec<Registered>, Error> {
-    let key = call.idempotency_key()?;
-    let rules = call.shared.rules();
-    let mut results: Vec<Option<Registered>> = Vec::with_capacity(texts.len());
-    let mut specs: Vec<(Spec, Option<Subject>)> = Vec::with_capacity(texts.len());
-    let mut places = Vec::with_capacity(texts.len());
-    for (place, (text, number)) in texts.iter().zip(numbers).enumerate() {
-        let spec = match read_job(text, Purpose::Create, &rules) {
-            Ok(spec) => spec,
-            Err(unread) => {
-                results.push(Some(Registered::Refused(unread.into())));
-                continue;
-            }
-        };
-        // No key of a caller has a space in it.
-        let request = key.map(|key| {
-            let key = format!("{key} {number}");
-            call.shared.engine.request(call.tenant, key, call.fingerprint(text))
-        });
-        results.push(None);
-        places.push(place);
-        specs.push((spec, request));
-    }
-    let requests: Vec<Option<Subject>> = specs.iter().map(|(_, request)| request.clone()).collect();
-    let remember = |registered: &punctual_engine::register::Registered, request: &mut Subject| {
-        request.result = registered.job.id.to_string();
-    };
-    let answers = call.shared.engine.register_answering(call.tenant, specs, remember).await?;
-    for ((place, answer), request) in places.into_iter().zip(answers).zip(requests) {
-        results[place] = Some(match (answer, request) {
-            (Ok(registered), _) => Registered::New(registered.job.id.to_string()),
-            (Err(EngineError::Repeated(known)), Some(request)) => repeated(&known, &request),
-            // A key that is taken may be taken by the same request.
-            (Err(error), Some(request)) => {
-                match call.shared.engine.remembered(call.tenant, &request.key).await? {
-                    Some(known) => repeated(&known, &request),
-                    None => Registered::Refused(error.into()),
-                }
-            }
-            (Err(error), None) => Registered::Refused(error.into()),
-        });
-    }
-    Ok(results.into_iter().flatten().collect())
+/// Jobs of one request, read and not registered yet.
+pub(crate) struct Parsed {
+    /// Every job by its number: the hash of its text if it was read, or why it was not.
+    jobs: Vec<(u64, Result<[u8; 16], Error>)>,
+    /// Those that were read, in the same order.
+    specs: Vec<(Spec, Option<Subject>)>,
 }
 
-fn repeated(known: &Subject, request: &Subject) -> Registered {
-    match known.fingerprint == request.fingerprint {
-        true => Registered::Repeated(known.result.clone()),
+impl Parsed {
+    /// None yet, with room for so many.
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Parsed { jobs: Vec::with_capacity(count), specs: Vec::with_capacity(count) }
+    }
+
+    /// Reads a job. It is remembered under the request's key and its number, in its own commit: a request that broke
+    /// off half way goes on where it was when it is repeated.
+    pub(crate) fn read(&mut self, call: &Call, key: Option<&str>, text: &str, number: u64) {
+        let spec = match read_job(text, Purpose::Create, &call.shared.rules()) {
+            Ok(spec) => spec,
+            Err(unread) => return self.refuse(number, unread.into()),
+        };
+        let fingerprint = key.map_or([0; 16], |_| call.fingerprint(text));
+        let request =
+            key.map(|key| call.shared.engine.request(call.tenant, numbered(key, number), fingerprint));
+        self.jobs.push((number, Ok(fingerprint)));
+        self.specs.push((spec, request));
+    }
+
+    /// Takes a job that cannot be read.
+    pub(crate) fn refuse(&mut self, number: u64, error: Error) {
+        self.jobs.push((number, Err(error)));
+    }
+
+    /// Registers what was read. Durable when this returns.
+    pub(crate) async fn register(self, call: &Call) -> Result<Vec<(u64, Registered)>, Error> {
+        let key = call.idempotency_key()?;
+        let remember = |registered: &punctual_engine::register::Registered, request: &mut Subject| {
+            request.result = registered.job.id.to_string();
+        };
+        let answers = call.shared.engine.register_answering(call.tenant, self.specs, remember).await?;
+        let mut answers = answers.into_iter();
+        let mut results = Vec::with_capacity(self.jobs.len());
+        for (number, read) in self.jobs {
+            let registered = match read {
+                Err(error) => Registered::Refused(error),
+                Ok(fingerprint) => match (answers.next(), key) {
+                    (Some(Ok(registered)), _) => Registered::New(registered.job.id),
+                    (Some(Err(EngineError::Repeated(known))), _) => repeated(*known, fingerprint),
+                    // A key that is taken may be taken by the same request.
+                    (Some(Err(error)), Some(key)) => {
+                        let known =
+                            call.shared.engine.remembered(call.tenant, &numbered(key, number)).await?;
+                        match known {
+                            Some(known) => repeated(known, fingerprint),
+                            None => Registered::Refused(error.into()),
+                        }
+                    }
+                    (Some(Err(error)), None) => Registered::Refused(error.into()),
+                    (None, _) => continue,
+                },
+            };
+            results.push((number, registered));
+        }
+        Ok(results)
+    }
+}
+
+/// The key of one job of a request. No key of a caller has a space in it.
+fn numbered(key: &str, number: u64) -> String {
+    format!("{key} {number}")
+}
+
+fn repeated(known: Subject, fingerprint: [u8; 16]) -> Registered {
+    match known.fingerprint == fingerprint {
+        true => Registered::Repeated(known.result),
         false => Registered::Refused(Error::KeyReused),
     }
 }

@@ -1,9 +1,11 @@
 //! A stream of jobs, one JSON object a line; answered while it is read.
 //!
-//! Lines are registered in batches, one of which is committed while the next is read. Promise: bounded memory, whatever
-//! is sent; what a progress line counts is durable; a client that stops reading stops the import, not the server.
+//! Three steps run beside each other and hand batches of lines on: read, parse, register. Batches keep their order, so
+//! that the first of two lines with the same key wins. Promise: bounded memory, whatever is sent; what a progress line
+//! counts is durable; a client that stops reading stops the import, not the server.
 
 use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -15,9 +17,10 @@ use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
 use http_body_util::channel::{Channel, Sender};
 use punctual_api::import::{ImportCount, ImportLine, RefusedLine};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::bulk::{self, Registered};
+use crate::bulk::{Parsed, Registered};
 use crate::call::Call;
 use crate::error::Error;
 
@@ -26,6 +29,9 @@ const BATCH: usize = 1_000;
 
 /// Bytes of a batch, so that large payloads do not add up.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// Batches that wait between two steps: one is ready when the one before is done.
+const AHEAD: usize = 1;
 
 /// Refused lines that are told one by one; more are counted. A client that writes everything before it reads anything
 /// would otherwise be stuck, with both sides waiting for the other to read.
@@ -38,7 +44,15 @@ pub(crate) async fn create(call: Call, request: Request) -> Result<Response, Err
     call.query.check()?;
     call.idempotency_key()?;
     let (sender, channel) = Channel::<Bytes, Infallible>::new(16);
-    tokio::spawn(Import::new(call, sender).run(request.into_body()));
+    let call = Arc::new(call);
+    let (to_parse, lines) = mpsc::channel(AHEAD);
+    let (to_register, parsed) = mpsc::channel(AHEAD);
+    let reading = Reading::new(call.shared.limits.line_max, to_parse);
+    let before = [
+        tokio::spawn(reading.read(request.into_body())),
+        tokio::spawn(parse(Arc::clone(&call), lines, to_register)),
+    ];
+    tokio::spawn(Import::new(call, sender).run(parsed, before));
     let mut response = Response::new(Body::new(channel));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     Ok(response)
@@ -49,61 +63,40 @@ pub(crate) async fn create(call: Call, request: Request) -> Result<Response, Err
 struct Batch {
     text: Vec<u8>,
     /// The number of the line and its place in the text; nothing for a line that was too long.
-    lines: Vec<(u64, Option<std::ops::Range<usize>>)>,
+    lines: Vec<(u64, Option<Range<usize>>)>,
 }
 
-struct Import {
-    call: Arc<Call>,
-    sender: Sender<Bytes, Infallible>,
-    count: ImportCount,
-    told: u64,
-    told_lines: u64,
+/// Nobody takes what is handed on: the answer is read no more, or the store cannot go on.
+struct Stop;
+
+/// The first step: cuts the body into lines.
+struct Reading {
+    line_max: usize,
+    /// A batch, or why there are no more of them.
+    batches: mpsc::Sender<Result<Batch, Error>>,
     /// Lines so far, empty ones included.
     line: u64,
     batch: Batch,
-    /// The line that is not whole yet.
-    rest: Vec<u8>,
+    /// Where the line begins that is not whole yet.
+    begin: usize,
     is_too_long: bool,
-    /// The batch before, being committed.
-    under_way: Option<UnderWay>,
 }
 
-/// A batch that is being committed: each line's number and what became of it.
-type UnderWay = JoinHandle<Result<Vec<(u64, Registered)>, Error>>;
-
-/// Nobody reads the answer any more, or the store cannot go on.
-struct Stop;
-
-impl Import {
-    fn new(call: Call, sender: Sender<Bytes, Infallible>) -> Self {
-        Import {
-            call: Arc::new(call),
-            sender,
-            count: ImportCount::default(),
-            told: 0,
-            told_lines: 0,
-            line: 0,
-            batch: Batch::default(),
-            rest: Vec::new(),
-            is_too_long: false,
-            under_way: None,
-        }
+impl Reading {
+    fn new(line_max: usize, batches: mpsc::Sender<Result<Batch, Error>>) -> Self {
+        Reading { line_max, batches, line: 0, batch: Batch::default(), begin: 0, is_too_long: false }
     }
 
-    async fn run(mut self, mut body: Body) {
-        let ended = self.read(&mut body).await;
-        if ended.is_ok() {
-            let summary = ImportLine::Summary(self.count);
-            let _ = self.tell(&summary).await;
-        }
-        tracing::info!(lines = self.count.lines, created = self.count.created, "imported");
+    async fn read(mut self, mut body: Body) {
+        // If it was stopped, whoever stopped it has told why.
+        let _ = self.read_lines(&mut body).await;
     }
 
-    async fn read(&mut self, body: &mut Body) -> Result<(), Stop> {
+    async fn read_lines(&mut self, body: &mut Body) -> Result<(), Stop> {
         while let Some(frame) = body.frame().await {
             let frame = match frame {
                 Ok(frame) => frame,
-                Err(error) => return self.stop(Error::BodyBroken(error.to_string())).await,
+                Err(error) => return self.send(Err(Error::BodyBroken(error.to_string()))).await,
             };
             let Ok(data) = frame.into_data() else { continue };
             let mut data = &data[..];
@@ -112,64 +105,131 @@ impl Import {
                 self.end_line();
                 data = &data[end + 1..];
                 if self.batch.lines.len() >= BATCH || self.batch.text.len() >= BATCH_BYTES {
-                    self.commit().await?;
+                    self.hand_on().await?;
                 }
             }
             self.take(data);
         }
         self.end_line();
-        self.commit().await?;
-        self.settle().await
+        self.hand_on().await
     }
 
     /// Adds to the line that is being read.
     fn take(&mut self, part: &[u8]) {
-        let max = self.call.shared.limits.line_max;
-        if self.is_too_long || self.rest.len() + part.len() > max {
+        let length = self.batch.text.len() - self.begin;
+        if self.is_too_long || length + part.len() > self.line_max {
             self.is_too_long = true;
-            self.rest = Vec::new();
+            self.batch.text.truncate(self.begin);
             return;
         }
-        self.rest.extend_from_slice(part);
+        self.batch.text.extend_from_slice(part);
     }
 
     fn end_line(&mut self) {
         self.line += 1;
-        let place = match std::mem::take(&mut self.is_too_long) {
-            true => None,
-            false if self.rest.iter().all(u8::is_ascii_whitespace) => {
-                self.rest.clear();
-                return;
-            }
-            false => {
-                let start = self.batch.text.len();
-                self.batch.text.extend_from_slice(&self.rest);
-                self.rest.clear();
-                Some(start..self.batch.text.len())
-            }
-        };
-        self.batch.lines.push((self.line, place));
+        let place = self.begin..self.batch.text.len();
+        if std::mem::take(&mut self.is_too_long) {
+            self.batch.lines.push((self.line, None));
+        } else if self.batch.text[place.clone()].iter().all(u8::is_ascii_whitespace) {
+            self.batch.text.truncate(self.begin);
+        } else {
+            self.begin = place.end;
+            self.batch.lines.push((self.line, Some(place)));
+        }
     }
 
-    /// Hands the batch over, once the one before is durable.
-    async fn commit(&mut self) -> Result<(), Stop> {
-        self.settle().await?;
+    async fn hand_on(&mut self) -> Result<(), Stop> {
         if self.batch.lines.is_empty() {
             return Ok(());
         }
-        let (call, batch) = (Arc::clone(&self.call), std::mem::take(&mut self.batch));
-        self.under_way = Some(tokio::spawn(async move { register(&call, batch).await }));
+        self.begin = 0;
+        let batch = std::mem::take(&mut self.batch);
+        self.send(Ok(batch)).await
+    }
+
+    async fn send(&mut self, batch: Result<Batch, Error>) -> Result<(), Stop> {
+        self.batches.send(batch).await.map_err(|_| Stop)
+    }
+}
+
+/// The second step: reads the jobs of a batch.
+async fn parse(
+    call: Arc<Call>,
+    mut batches: mpsc::Receiver<Result<Batch, Error>>,
+    parsed: mpsc::Sender<Result<Parsed, Error>>,
+) {
+    while let Some(batch) = batches.recv().await {
+        let read = batch.and_then(|batch| parse_batch(&call, &batch));
+        if parsed.send(read).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn parse_batch(call: &Call, batch: &Batch) -> Result<Parsed, Error> {
+    let key = call.idempotency_key()?;
+    let mut parsed = Parsed::with_capacity(batch.lines.len());
+    for (number, place) in &batch.lines {
+        match place.clone().map(|place| std::str::from_utf8(&batch.text[place])) {
+            Some(Ok(text)) => parsed.read(call, key, text, *number),
+            Some(Err(_)) => parsed.refuse(*number, Error::BodyBroken("the line is not UTF-8".into())),
+            None => parsed.refuse(*number, Error::BodyTooLarge { max: call.shared.limits.line_max }),
+        }
+    }
+    Ok(parsed)
+}
+
+/// The third step: registers a batch, and tells what became of it.
+struct Import {
+    call: Arc<Call>,
+    sender: Sender<Bytes, Infallible>,
+    count: ImportCount,
+    told: u64,
+    told_lines: u64,
+}
+
+impl Import {
+    fn new(call: Arc<Call>, sender: Sender<Bytes, Infallible>) -> Self {
+        Import { call, sender, count: ImportCount::default(), told: 0, told_lines: 0 }
+    }
+
+    async fn run(mut self, batches: mpsc::Receiver<Result<Parsed, Error>>, before: [JoinHandle<()>; 2]) {
+        let stopping = before.each_ref().map(JoinHandle::abort_handle);
+        if self.register(batches, before).await.is_ok() {
+            let summary = ImportLine::Summary(self.count);
+            let _ = self.tell(&summary).await;
+        }
+        // What nobody registers is not read.
+        stopping.iter().for_each(AbortHandle::abort);
+        tracing::info!(lines = self.count.lines, created = self.count.created, "imported");
+    }
+
+    async fn register(
+        &mut self,
+        mut batches: mpsc::Receiver<Result<Parsed, Error>>,
+        before: [JoinHandle<()>; 2],
+    ) -> Result<(), Stop> {
+        while let Some(batch) = batches.recv().await {
+            let registered = match batch {
+                Ok(batch) => batch.register(&self.call).await,
+                Err(error) => Err(error),
+            };
+            match registered {
+                Ok(results) => self.settle(results).await?,
+                Err(error) => return self.stop(error).await,
+            }
+        }
+        // There are no more batches: because the body ended, or because a step broke.
+        for step in before {
+            if step.await.is_err() {
+                return self.stop(Error::BodyBroken("a batch was given up".into())).await;
+            }
+        }
         Ok(())
     }
 
-    /// Waits for the batch that is being committed, and tells what became of it.
-    async fn settle(&mut self) -> Result<(), Stop> {
-        let Some(under_way) = self.under_way.take() else { return Ok(()) };
-        let results = match under_way.await {
-            Ok(Ok(results)) => results,
-            Ok(Err(error)) => return self.stop(error).await,
-            Err(_) => return self.stop(Error::BodyBroken("a batch was given up".into())).await,
-        };
+    /// Counts what became of a batch, and tells what was refused.
+    async fn settle(&mut self, results: Vec<(u64, Registered)>) -> Result<(), Stop> {
         for (line, registered) in results {
             self.count.lines += 1;
             match registered {
@@ -202,29 +262,4 @@ impl Import {
         text.push(b'\n');
         self.sender.send_data(text.into()).await.map_err(|_| Stop)
     }
-}
-
-async fn register(call: &Call, batch: Batch) -> Result<Vec<(u64, Registered)>, Error> {
-    let max = call.shared.limits.line_max;
-    let mut results: Vec<(u64, Option<Registered>)> = Vec::with_capacity(batch.lines.len());
-    let mut texts: Vec<(usize, &str)> = Vec::with_capacity(batch.lines.len());
-    for (index, (line, place)) in batch.lines.iter().enumerate() {
-        let text = place.clone().map(|place| std::str::from_utf8(&batch.text[place]));
-        let refused = match text {
-            Some(Ok(text)) => {
-                texts.push((index, text));
-                None
-            }
-            Some(Err(_)) => Some(Registered::Refused(Error::BodyBroken("the line is not UTF-8".into()))),
-            None => Some(Registered::Refused(Error::BodyTooLarge { max })),
-        };
-        results.push((*line, refused));
-    }
-    let numbers: Vec<u64> = texts.iter().map(|(index, _)| batch.lines[*index].0).collect();
-    let only: Vec<&str> = texts.iter().map(|(_, text)| *text).collect();
-    let registered = bulk::register(call, &only, &numbers).await?;
-    for ((index, _), registered) in texts.into_iter().zip(registered) {
-        results[index].1 = Some(registered);
-    }
-    Ok(results.into_iter().filter_map(|(line, registered)| Some((line, registered?))).collect())
 }
