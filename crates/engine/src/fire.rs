@@ -180,6 +180,7 @@ impl Engine {
             ledger: ledger.into_iter().collect(),
             next: plan.next.map(|slot| due(job, &timetable, slot)),
             progress,
+            operation: None,
         })
     }
 }
@@ -261,5 +262,5 @@ fn birth(
 }
 
 fn empty(due: Due, epoch: Epoch) -> Firing {
-    Firing { due, epoch, births: Vec::new(), ledger: Vec::new(), next: None, progress: None }
+    Firing { due, epoch, births: Vec::new(), ledger: Vec::new(), next: None, progress: None, operation: None }
 }
