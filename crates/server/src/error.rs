@@ -135,12 +135,13 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::JobNotFound(_) => Code::JobNotFound,
         EngineError::RunNotFound(_) => Code::RunNotFound,
         EngineError::TenantNotFound(_) => Code::TenantNotFound,
+        EngineError::OperationNotFound(_) => Code::OperationNotFound,
         EngineError::KeyTaken { .. } => Code::KeyTaken,
         EngineError::VersionConflict { .. } => Code::VersionConflict,
         EngineError::Repeated(_) => Code::IdempotencyKeyReused,
-        EngineError::WrongState { .. } | EngineError::Run(lifecycle::Refused::WrongState { .. }) => {
-            Code::WrongState
-        }
+        EngineError::WrongState { .. }
+        | EngineError::OperationEnded { .. }
+        | EngineError::Run(lifecycle::Refused::WrongState { .. }) => Code::WrongState,
         EngineError::Run(lifecycle::Refused::StaleLease { .. }) => Code::WrongState,
         EngineError::Schedule(error) => {
             let pointer = match error.code() {
