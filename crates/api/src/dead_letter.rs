@@ -1,5 +1,6 @@
 //! Requests about dead letters: runs by id, or all that a filter finds.
 
+use punctual_domain::operation::DeadLetters;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -28,6 +29,18 @@ object! {
         pub from: Time,
         /// Born before.
         pub to: Time,
+    }
+}
+
+impl From<&DeadLetters> for Filter {
+    fn from(which: &DeadLetters) -> Self {
+        Filter {
+            job: which.job.map(|job| job.to_string()),
+            r#type: which.kind.as_deref().map(Into::into),
+            queue: which.queue.as_deref().map(Into::into),
+            from: which.born_from.map(Time::from),
+            to: which.born_before.map(Time::from),
+        }
     }
 }
 

@@ -1,27 +1,63 @@
 //! Long work over many runs, on the wire.
 
 use jiff::Timestamp;
+use punctual_domain::operation::{self as domain, Kind};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Long work that goes on after its request was answered.
+use crate::dead_letter::Filter;
+
+/// Long work that goes on after its request was answered, and after a restart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Operation {
     /// Its id.
     pub id: String,
-    /// What it does: `redrive` or `acknowledge`.
+    /// What it does: `redrive`, `acknowledge` or `catch_up`.
     pub kind: String,
-    /// `running`, `succeeded` or `failed`.
+    /// `running`, `succeeded`, `failed` or `cancelled`.
     pub state: String,
-    /// How many runs it has changed.
+    /// Of `redrive` and `acknowledge`: which dead letters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Filter>,
+    /// Of `catch_up`: whose missed slots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<String>,
+    /// How many runs it has changed or made.
     pub done: u64,
     /// How many it could not change, because they had changed meanwhile.
-    pub refused: u64,
-    /// When it started.
-    pub started_at: Timestamp,
+    pub failed: u64,
+    /// How many there are to do, if that is known.
+    pub total: Option<u64>,
+    /// When it was started.
+    pub created_at: Timestamp,
+    /// When it last went on.
+    pub updated_at: Timestamp,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// Why it failed.
+    /// Why it failed, or was cancelled without being asked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+impl From<&domain::Operation> for Operation {
+    fn from(operation: &domain::Operation) -> Self {
+        let (filter, job_id) = match &operation.kind {
+            Kind::Redrive(which) | Kind::Acknowledge(which) => (Some(Filter::from(which)), None),
+            Kind::CatchUp(catch_up) => (None, Some(catch_up.job.to_string())),
+        };
+        Operation {
+            id: operation.id.to_string(),
+            kind: operation.kind.as_str().into(),
+            state: operation.state.as_str().into(),
+            filter,
+            job_id,
+            done: operation.done,
+            failed: operation.failed,
+            total: operation.total,
+            created_at: operation.created_at,
+            updated_at: operation.updated_at,
+            finished_at: operation.finished_at,
+            error: operation.error.clone(),
+        }
+    }
 }

@@ -149,8 +149,6 @@ codes! {
     Unauthenticated = "unauthenticated", "A key is needed";
     /// The caller may not do this.
     Forbidden = "forbidden", "That is not allowed";
-    /// Too many operations at once.
-    TooManyOperations = "too_many_operations", "Too many operations are under way";
     /// Storage cannot do it now.
     Unavailable = "unavailable", "Not possible right now";
     /// A bug or a damaged store.

@@ -1,4 +1,4 @@
-//! Dead letters and the operations over many of them.
+//! Dead letters: listed, redriven, acknowledged.
 
 use http::StatusCode;
 use punctual_api::dead_letter::{Selection, SelectionResult};
@@ -10,7 +10,6 @@ use crate::client::{Call, Client};
 use crate::error::Error;
 use crate::list::List;
 use crate::runs::RunFilter;
-use crate::server::escaped;
 
 /// What came of a selection: named runs are changed at once, a filter starts an operation.
 #[derive(Clone, Debug)]
@@ -18,7 +17,7 @@ pub enum Done {
     /// Each run, as it was named.
     Runs(Answer<SelectionResult>),
     /// Goes on by itself; ask for it by its id.
-    Started(Answer<Operation>),
+    Started(Box<Answer<Operation>>),
 }
 
 impl Client {
@@ -43,13 +42,8 @@ impl Client {
         let (status, text) = self.exchange(Call::post(path).body(selection)?).await?;
         let name = format!("POST {path}");
         match status {
-            StatusCode::ACCEPTED => self.read(&name, &text).map(Done::Started),
+            StatusCode::ACCEPTED => self.read(&name, &text).map(|started| Done::Started(Box::new(started))),
             _ => self.read(&name, &text).map(Done::Runs),
         }
-    }
-
-    /// Long work that was started before.
-    pub async fn operation(&self, id: &str) -> Result<Answer<Operation>, Error> {
-        self.call(Call::get(format!("/v1/operations/{}", escaped(id)))).await
     }
 }

@@ -15,6 +15,7 @@ pub mod import;
 mod jobs;
 pub mod list;
 mod meta;
+mod operations;
 mod runs;
 mod server;
 mod tenants;

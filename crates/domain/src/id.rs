@@ -40,12 +40,12 @@ impl ShardId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// Counts the changes of a job, from 1.
+/// Counts the changes of a job or an operation, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u32);
 
 impl Version {
-    /// The version of a new job.
+    /// The version of what is new.
     pub const FIRST: Version = Version(1);
 
     /// The version after a change.
@@ -211,6 +211,32 @@ impl WorkerId {
     }
 }
 
+/// An operation: a UUIDv7 whose twelve bits after the time are its shard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId(Uuid);
+
+impl OperationId {
+    /// A new id. `entropy` makes ids of the same millisecond and shard different.
+    pub fn new(at: Timestamp, shard: ShardId, entropy: u64) -> Self {
+        OperationId(uuid_v7(millis_48(at), shard.0, entropy))
+    }
+
+    /// The shard whose owner does the steps.
+    pub fn shard(self) -> ShardId {
+        ShardId((self.0.as_u128() >> 64) as u16 & 0x0fff)
+    }
+
+    /// The sixteen bytes, in an order that follows time.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+
+    /// From the bytes of [`OperationId::as_bytes`].
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        OperationId(Uuid::from_bytes(bytes))
+    }
+}
+
 fn millis_48(at: Timestamp) -> u64 {
     at.as_millisecond().clamp(0, (1 << 43) - 1) as u64
 }
@@ -261,6 +287,7 @@ macro_rules! text_form {
 
 text_form!(JobId, "job", |_| true);
 text_form!(WorkerId, "worker", |_| true);
+text_form!(OperationId, "operation", |_| true);
 text_form!(RunId, "run", |uuid| uuid.as_u128() as u64 & ((1 << 42) - 1) == RunId::MARK);
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ pub enum Fate {
     MissedStartWindow,
     /// The job was paused.
     SkippedPause,
+    /// It was to be caught up with, and the operation was cancelled before its turn came.
+    SkippedCancel,
 }
 
 impl Fate {
@@ -44,6 +46,7 @@ impl Fate {
             Fate::MissedCatchUp => ("missed", "catch_up"),
             Fate::MissedStartWindow => ("missed", "start_window"),
             Fate::SkippedPause => ("skipped", "pause"),
+            Fate::SkippedCancel => ("skipped", "cancel"),
         }
     }
 }

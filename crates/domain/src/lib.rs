@@ -3,7 +3,8 @@
 //!
 //! No I/O, no async, no clock: time and randomness come in as arguments. Read in this order:
 //! [`job`] is what is registered, [`run`] what happens for one cause, [`lifecycle`] the only place
-//! where a run changes state, [`policy`] the decisions, [`ledger`] the account of every slot.
+//! where a run changes state, [`policy`] the decisions, [`ledger`] the account of every slot, [`operation`] long work
+//! over many runs.
 
 pub mod attempt;
 pub mod id;
@@ -12,16 +13,18 @@ pub mod job;
 pub mod key;
 pub mod ledger;
 pub mod lifecycle;
+pub mod operation;
 pub mod policy;
 pub mod run;
 pub mod tenant;
 pub mod work;
 
 pub use attempt::{Attempt, Outcome, Report};
-pub use id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+pub use id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 pub use job::{Job, Lane, Spec, Target};
 pub use key::IdempotencyKey;
 pub use ledger::LedgerEntry;
+pub use operation::Operation;
 pub use run::{Cause, Lease, Run, RunState, WaitingFor};
 pub use tenant::{Tenant, TenantName};
 pub use work::{Finished, Held, Leased};

@@ -12,6 +12,9 @@ pub enum Error {
     /// There is no such run, or it is another tenant's.
     #[error("run `{0}` not found")]
     RunNotFound(String),
+    /// There is no such operation, or it is another tenant's.
+    #[error("operation `{0}` not found")]
+    OperationNotFound(String),
     /// There is no such tenant.
     #[error("tenant `{0}` not found")]
     TenantNotFound(String),
@@ -45,6 +48,12 @@ pub enum Error {
         /// What was tried.
         action: &'static str,
     },
+    /// The operation has ended.
+    #[error("a {state} operation cannot be cancelled")]
+    OperationEnded {
+        /// How.
+        state: &'static str,
+    },
     /// The run is not in a state for this.
     #[error(transparent)]
     Run(#[from] punctual_domain::lifecycle::Refused),
@@ -54,6 +63,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the same may work later.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Error::Store(punctual_store::Error::Unavailable { .. }))
+    }
+
     /// Whether what was read contradicts itself: trying again does not help.
     pub fn is_damage(&self) -> bool {
         matches!(self, Error::Store(punctual_store::Error::Damaged { .. }))

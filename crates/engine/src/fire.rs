@@ -2,20 +2,22 @@
 //!
 //! Runs on the node that owns the shard, when the earliest slot arrives or when woken. Promise: one run per
 //! (job, slot), however many nodes race, because the store accepts a firing only from the shard's current
-//! epoch and only once per slot; a slot reached too late is decided by the job's catch-up policy.
+//! epoch and only once per slot; a slot reached too late is decided by the job's catch-up policy. Where that wants
+//! several runs, they are owed by an operation that is started in the same commit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
-use punctual_domain::id::{Epoch, JobId, ShardId, Version, WorkerId};
+use jiff::Timestamp;
+use punctual_domain::id::{Epoch, JobId, OperationId, ShardId, Version, WorkerId};
 use punctual_domain::job::Job;
 use punctual_domain::ledger::{Fate, LedgerEntry};
+use punctual_domain::operation::{self, Operation};
 use punctual_domain::policy::catch_up::{self, CatchUp};
 use punctual_domain::run::{Cause, Run};
 use punctual_schedule::every::Origin;
 use punctual_schedule::{Kind, Progress, Timetable};
-use punctual_store::{Birth, Due, Firing, Refused, Stored};
+use punctual_store::{Birth, Due, Firing, Refused, Shards, Stored};
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -31,7 +33,14 @@ impl Epochs {
         Epochs(acquired.into_iter().collect())
     }
 
-    fn of(&self, shard: ShardId) -> Epoch {
+    /// The shards.
+    pub(crate) fn shards(&self) -> Shards {
+        let mut shards: Vec<ShardId> = self.0.keys().copied().collect();
+        shards.sort_unstable();
+        Shards::Some(shards)
+    }
+
+    pub(crate) fn of(&self, shard: ShardId) -> Epoch {
         // Epoch 0 is nobody's: the store refuses it.
         self.0.get(&shard).copied().unwrap_or_default()
     }
@@ -67,6 +76,8 @@ pub struct Fired {
     pub runs: Vec<(Run, Arc<Job>)>,
     /// Slots that did not become runs.
     pub missed: u64,
+    /// Operations that were started, to catch up with old slots.
+    pub operations: usize,
     /// Entries that were fired before or belong to an older version.
     pub stale: usize,
     /// The entries that follow.
@@ -96,15 +107,18 @@ impl Engine {
             firings.push(firing);
             bodies.push(current.map(|stored| stored.job));
         }
-        let plans: Vec<(u64, Option<Due>)> =
-            firings.iter().map(|f| (f.ledger.iter().map(|entry| entry.slots).sum(), f.next)).collect();
+        let plans: Vec<(u64, Option<Due>, bool)> = firings
+            .iter()
+            .map(|f| (f.ledger.iter().map(|entry| entry.slots).sum(), f.next, f.operation.is_some()))
+            .collect();
         let answers = self.store.fire(firings, now).await?;
         let mut fired = Fired::default();
-        for ((answer, job), (missed, next)) in answers.into_iter().zip(bodies).zip(plans) {
+        for ((answer, job), (missed, next, has_operation)) in answers.into_iter().zip(bodies).zip(plans) {
             match (answer, job) {
                 (Ok(runs), Some(job)) => {
                     fired.runs.extend(runs.into_iter().map(|run| (run, Arc::clone(&job))));
                     fired.missed += missed;
+                    fired.operations += usize::from(has_operation);
                     fired.next.extend(next);
                 }
                 (Err(Refused::NotDue | Refused::StaleEpoch), _) | (Ok(_), None) => fired.stale += 1,
@@ -156,14 +170,14 @@ impl Engine {
         if counts_from_completion(job) {
             plan.next = None; // The end of the run brings the next slot.
         }
-        let births = plan
-            .run
-            .iter()
-            .enumerate()
-            .map(|(index, slot)| {
-                birth(job, *slot, available_at(job, index, plan.run.len(), *slot, spread, now), room, now)
-            })
-            .collect();
+        let operation = self.catch_up(job, &plan.run, now);
+        let births = match &operation {
+            Some(_) => Vec::new(),
+            None => {
+                let starts_at = |slot: Timestamp| slot.checked_add(spread).unwrap_or(slot);
+                plan.run.iter().map(|slot| birth(job, *slot, starts_at(*slot), room, now)).collect()
+            }
+        };
         let ledger = plan.missed.map(|missed| LedgerEntry {
             job: job.id,
             tenant: job.tenant,
@@ -180,7 +194,23 @@ impl Engine {
             ledger: ledger.into_iter().collect(),
             next: plan.next.map(|slot| due(job, &timetable, slot)),
             progress,
+            operation,
         })
+    }
+
+    /// The operation that makes runs for several old slots. One slot needs none.
+    fn catch_up(&self, job: &Job, slots: &[Timestamp], now: Timestamp) -> Option<Operation> {
+        let (CatchUp::All { rate, .. }, [first, .., last]) = (job.spec.policies.catch_up, slots) else {
+            return None;
+        };
+        // In the job's shard: its steps and the job's runs are committed together.
+        let id = OperationId::new(now, job.id.shard(), self.entropy.bits());
+        let catch_up =
+            operation::CatchUp { job: job.id, schedule: job.spec.schedule.clone(), to: *last, rate };
+        let mut operation = Operation::new(id, job.tenant, operation::Kind::CatchUp(Box::new(catch_up)), now);
+        operation.cursor = operation::Cursor::Slot(*first);
+        operation.total = Some(slots.len() as u64);
+        Some(operation)
     }
 }
 
@@ -216,25 +246,8 @@ pub(crate) fn slot_after_completion(
         .then(|| timetable.next_given(now, progress))?
 }
 
-/// A single run may start at once; those of a catch-up start one after the other, at the policy's rate.
-fn available_at(
-    job: &Job,
-    index: usize,
-    count: usize,
-    slot: Timestamp,
-    spread: SignedDuration,
-    now: Timestamp,
-) -> Timestamp {
-    match job.spec.policies.catch_up {
-        CatchUp::All { rate, .. } if count > 1 => {
-            let apart = 1_000.0 / f64::from(rate.max(1));
-            now + SignedDuration::from_millis((apart * index as f64) as i64)
-        }
-        _ => slot.checked_add(spread).unwrap_or(slot),
-    }
-}
-
-fn birth(
+/// The birth of a slot's run, running if its time has come and there is room.
+pub(crate) fn birth(
     job: &Job,
     slot: Timestamp,
     available_at: Timestamp,
@@ -261,5 +274,5 @@ fn birth(
 }
 
 fn empty(due: Due, epoch: Epoch) -> Firing {
-    Firing { due, epoch, births: Vec::new(), ledger: Vec::new(), next: None, progress: None }
+    Firing { due, epoch, births: Vec::new(), ledger: Vec::new(), next: None, progress: None, operation: None }
 }

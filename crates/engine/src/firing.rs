@@ -111,6 +111,7 @@ impl Firing {
             engine.metrics.wheel.set(self.horizon.len() as i64);
             let overdue = self.horizon.next_at().map_or(0.0, |at| seconds_between(at, now));
             engine.metrics.overdue_seconds.set(overdue as i64);
+            engine.wakes.is_behind.store(overdue > 1.0, Ordering::Relaxed);
             let wait = engine.clock.sleep_until(self.wake_at(now));
             tokio::select! {
                 () = wait => {}
@@ -353,6 +354,9 @@ impl Engine {
         }
         if is_claimable {
             self.wakes.claimable();
+        }
+        if fired.operations > 0 {
+            self.wakes.operations.notify_one();
         }
     }
 }

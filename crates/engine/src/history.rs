@@ -306,6 +306,7 @@ fn refused_run(refused: Refused, id: RunId) -> Error {
         | Refused::NotDue
         | Refused::WrongVersion { .. }
         | Refused::KeyTaken { .. }
+        | Refused::StaleStep
         | Refused::Repeated => busy(),
     }
 }

@@ -58,6 +58,7 @@ pub struct Metrics {
     retries: Counter,
     dead: Counter,
     pub(crate) reclaimed: Counter,
+    pub(crate) operation_steps: Counter,
     pub(crate) wheel: Gauge,
     pub(crate) body_hits: Counter,
     pub(crate) body_misses: Counter,
@@ -89,6 +90,7 @@ impl Default for Metrics {
             retries: Counter::default(),
             dead: Counter::default(),
             reclaimed: Counter::default(),
+            operation_steps: Counter::default(),
             wheel: Gauge::default(),
             body_hits: Counter::default(),
             body_misses: Counter::default(),
@@ -129,6 +131,7 @@ impl Metrics {
         registry.register("complete_dead_letters", "Runs that failed for good", self.dead.clone());
         let help = "Attempts taken from workers that gave no sign of life";
         registry.register("reclaim_attempts", help, self.reclaimed.clone());
+        registry.register("operation_steps", "Steps of operations", self.operation_steps.clone());
         registry.register("horizon_entries", "Due entries in the timing wheel", self.wheel.clone());
         registry.register(
             "horizon_body_hits",

@@ -1,7 +1,7 @@
 //! A node: the loops of the engine, started in the order of a run's life.
 //!
 //! Promise: when [`Node::start`] returns, the shards are held and slots are fired; after [`Node::quiesce`] nothing is
-//! fired or claimed any more, and what was leased has been handed to its worker; [`Node::stop`] gives the shards back.
+//! fired or claimed any more, no operation goes on, and what was leased has been handed to its worker; [`Node::stop`] gives the shards back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::Epochs;
 use crate::firing::Firing;
+use crate::operations::Operating;
 use crate::pass::{Duty, drive};
 use crate::placement::Placing;
 use crate::reclaim::Reclaiming;
@@ -38,7 +39,7 @@ impl Default for Options {
 pub struct Node {
     engine: Arc<Engine>,
     id: WorkerId,
-    /// Ends firing and claiming.
+    /// Ends firing, claiming and operations.
     quiesce: watch::Sender<bool>,
     /// Ends everything else.
     stop: watch::Sender<bool>,
@@ -57,10 +58,13 @@ impl Node {
         let (mut firing, mut others) = (JoinSet::new(), JoinSet::new());
         let clock = || Arc::clone(&engine.clock);
         others.spawn(drive(placing, clock(), Vec::new(), stopped.clone()));
+        let operating = Operating::new(Arc::clone(&engine), epochs_now.clone());
         firing.spawn(Firing::new(Arc::clone(&engine), epochs_now).run(quiesced.clone()));
         let claiming = Claiming::new(Arc::clone(&engine));
         let wakes = vec![Arc::clone(&engine.wakes.claimable), Arc::clone(&engine.desk.room_for_claim)];
-        firing.spawn(drive(claiming, clock(), wakes, quiesced));
+        firing.spawn(drive(claiming, clock(), wakes, quiesced.clone()));
+        let wakes = vec![Arc::clone(&engine.wakes.operations)];
+        firing.spawn(drive(operating, clock(), wakes, quiesced));
         let reclaiming = Reclaiming::new(Arc::clone(&engine), options.lease);
         others.spawn(drive(reclaiming, clock(), Vec::new(), stopped.clone()));
         others.spawn(drive(Retaining(Arc::clone(&engine)), clock(), Vec::new(), stopped));
@@ -72,7 +76,7 @@ impl Node {
         self.id
     }
 
-    /// Stops firing and claiming, and waits until what was under way is done.
+    /// Stops firing, claiming and operations, and waits until what was under way is done.
     pub async fn quiesce(&mut self) {
         self.quiesce.send_replace(true);
         while self.firing.join_next().await.is_some() {}

@@ -433,7 +433,11 @@ impl Engine {
             }
             Refused::WrongVersion { current } => Error::VersionConflict { expected: job.version, current },
             Refused::NoJob => Error::JobNotFound(job.id.to_string()),
-            Refused::StaleEpoch | Refused::NotDue | Refused::NoRun | Refused::Lifecycle(_) => busy(),
+            Refused::StaleEpoch
+            | Refused::NotDue
+            | Refused::NoRun
+            | Refused::StaleStep
+            | Refused::Lifecycle(_) => busy(),
         })
     }
 }

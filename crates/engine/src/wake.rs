@@ -23,6 +23,10 @@ pub(crate) struct Wakes {
     /// A run may have become claimable.
     pub(crate) claimable: Arc<Notify>,
     is_claimable: AtomicBool,
+    /// An operation was started.
+    pub(crate) operations: Arc<Notify>,
+    /// Slots have been due for more than a second and are not fired yet: what can wait does.
+    pub(crate) is_behind: AtomicBool,
 }
 
 /// Due entries that were committed since the horizon looked.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::attempt::Failure;
 use punctual_domain::job::{Spec, Target};
+use punctual_domain::operation::{DeadLetters, Kind};
+use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::run::{RunState, WaitingFor};
 use punctual_domain::work::{Finished, Held, Leased};
 use punctual_domain::{Outcome, Report, Run, TenantId};
@@ -246,6 +248,43 @@ async fn a_worker_without_a_sign_of_life_loses_its_attempt() {
     assert_eq!((run.lost, run.charged), (1, 0));
     let answer = world.engine.heartbeat(world.seat.worker(), held).await.unwrap();
     assert!(answer.is_refused, "a dead worker's heartbeat is refused");
+}
+
+#[tokio::test]
+async fn an_operation_is_done_when_it_is_started() {
+    let world = World::idle().start().await;
+    world.seat.grant(1);
+    let mut spec = Spec::new("job", Schedule::parse("@now").unwrap(), Target::Discard);
+    spec.policies.retry.max_attempts = 1;
+    world.engine.register(TenantId::DEFAULT, vec![(spec, None)]).await.unwrap();
+    let leased = world.given().await.remove(0);
+    let ended = world.finish(leased, report(Outcome::Failed, at("12:00:00"))).await;
+    assert!(ended.state.is_dead());
+    world.seat.grant(1);
+    let kind = Kind::Redrive(DeadLetters::default());
+    let started = world.engine.start_operation(TenantId::DEFAULT, kind, None, |_, _| ()).await.unwrap();
+    let again = world.given().await;
+    assert_eq!((again[0].run.sequence, again[0].run.attempt), (ended.sequence, 2));
+    let operation = world.engine.operation(TenantId::DEFAULT, started.id).await.unwrap();
+    assert_eq!((operation.state.as_str(), operation.done), ("succeeded", 1));
+}
+
+#[tokio::test]
+async fn a_node_catches_up_after_downtime_at_the_rate_of_the_job() {
+    let world = World::idle();
+    let mut spec = Spec::new("job", Schedule::parse("* * * * *").unwrap(), Target::Discard);
+    spec.policies.catch_up = CatchUp::All { window: Duration::from_secs(36_000), max: 100, rate: 2 };
+    world.engine.register(TenantId::DEFAULT, vec![(spec, None)]).await.unwrap();
+    world.clock.advance(seconds(10 * 60 + 30));
+    let world = world.start().await;
+    world.seat.grant(100);
+    let mut given = Vec::new();
+    for _ in 0..10 {
+        given.push(world.given().await.len() + world.given().await.len());
+        world.advance(SignedDuration::from_millis(500)).await;
+    }
+    // The slot of 12:10 is young and runs at once, with the first of the nine old ones.
+    assert_eq!(given, [2, 1, 1, 1, 1, 1, 1, 1, 1, 0]);
 }
 
 #[tokio::test]

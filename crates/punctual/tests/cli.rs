@@ -277,6 +277,14 @@ fn a_dead_run_is_understood_redriven_and_acknowledged() {
     assert!(code == 3 || code == 4, "{code} {message}");
     let done = server.json(&["dead-letter", "redrive", "--job", "key:one"]);
     assert_eq!((&done["state"], &done["done"]), (&"succeeded".into(), &1.into()));
+    let operations = server.json(&["operation", "list", "--state", "succeeded"]);
+    assert_eq!(operations["items"], serde_json::json!([done]));
+    let page = server.says(&["operation", "get", id(&done)]);
+    assert!(page.contains("redrive") && page.contains("succeeded"), "{page}");
+    assert!(server.says(&["operation", "list"]).contains(id(&done)));
+    let (code, message) = server.fails(&["operation", "cancel", id(&done)]);
+    assert_eq!(code, 4, "{message}");
+    assert_eq!(server.fails(&["operation", "get", "none"]).0, 3);
     server.run_in_state("key:one", "succeeded");
     assert_eq!(server.json(&["dead-letter", "list"])["items"], serde_json::json!([]));
     let (code, message) = server.fails(&["run", "retry", id(&run)]);

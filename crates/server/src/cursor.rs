@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
-use punctual_domain::{JobId, Sequence};
+use punctual_domain::{JobId, OperationId, Sequence};
 
 /// A place in a list.
 pub(crate) trait Cursor: Sized {
@@ -60,5 +60,17 @@ impl Cursor for Timestamp {
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         Timestamp::from_millisecond(i64::from_be_bytes(bytes.try_into().ok()?)).ok()
+    }
+}
+
+impl Cursor for OperationId {
+    const KIND: u8 = 4;
+
+    fn to_bytes(&self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(OperationId::from_bytes)
     }
 }

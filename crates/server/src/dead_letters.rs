@@ -1,22 +1,27 @@
 //! Dead letters: redriven or acknowledged, by id at once, or by filter as an operation.
 
-use http::StatusCode;
 use punctual_api::dead_letter::{Filter, Selection, SelectionItem, SelectionResult};
 use punctual_api::limits::RUNS_MAX;
 use punctual_api::read::{self, At, Errors};
+use punctual_domain::operation::{DeadLetters, Kind};
 use punctual_domain::{JobId, RunId};
 use punctual_engine::Error as EngineError;
-use punctual_engine::history::RunFilter;
 
 use crate::answer::Answer;
 use crate::call::{Call, Text};
 use crate::error::Error;
 use crate::jobs::shorten;
 use crate::once::once;
-use crate::operations::Deed;
-use crate::runs;
+use crate::{operations, runs};
 
 type Outcome = Result<Answer, Error>;
+
+/// What is done to each run.
+#[derive(Clone, Copy)]
+enum Deed {
+    Redrive,
+    Acknowledge,
+}
 
 pub(crate) async fn redrive(call: Call, text: Text) -> Outcome {
     treat(call, text, Deed::Redrive).await
@@ -36,13 +41,12 @@ async fn treat(call: Call, Text(text): Text, deed: Deed) -> Outcome {
         }
         (Some(ids), None) => once(&call, &text, by_ids(&call, ids, deed)).await,
         (None, Some(filter)) => {
-            let filter = run_filter(&call, &filter)?;
-            once(&call, &text, async {
-                let operation = call.shared.operations().start(&call.shared, call.tenant, deed, filter)?;
-                let location = format!("/v1/operations/{}", operation.id);
-                Ok(Answer::new(StatusCode::ACCEPTED, &operation).at(location))
-            })
-            .await
+            let which = dead_letters(&filter)?;
+            let kind = match deed {
+                Deed::Redrive => Kind::Redrive(which),
+                Deed::Acknowledge => Kind::Acknowledge(which),
+            };
+            operations::start(&call, &text, kind).await
         }
         _ => Err(Error::wrong(
             "",
@@ -87,8 +91,8 @@ async fn by_ids(call: &Call, ids: Vec<String>, deed: Deed) -> Outcome {
     Ok(Answer::ok(&SelectionResult { done: items.len() as u64 - failed, failed, items }))
 }
 
-/// A filter as the engine has it.
-fn run_filter(call: &Call, filter: &Filter) -> Result<RunFilter, Error> {
+/// A filter as an operation has it.
+fn dead_letters(filter: &Filter) -> Result<DeadLetters, Error> {
     let mut errors = Errors::default();
     let at = At::ROOT.member("filter");
     let job = filter.job.as_ref().and_then(|id| {
@@ -100,14 +104,11 @@ fn run_filter(call: &Call, filter: &Filter) -> Result<RunFilter, Error> {
     if !errors.is_empty() {
         return Err(Error::Wrong(errors.into_vec()));
     }
-    Ok(RunFilter {
-        tenant: Some(call.tenant),
+    Ok(DeadLetters {
         job,
         kind: filter.r#type.as_deref().map(Into::into),
         queue: filter.queue.as_deref().map(Into::into),
-        is_dead: Some(true),
         born_from,
         born_before,
-        ..RunFilter::default()
     })
 }

@@ -29,10 +29,6 @@ pub(crate) enum Error {
     KeyReused,
     /// `If-None-Match: *`, and there is one.
     AlreadyThere,
-    /// No such operation.
-    OperationNotFound(String),
-    /// Too many at once.
-    TooManyOperations,
     /// No such route.
     RouteNotFound(String),
     /// The route does not take this method.
@@ -60,7 +56,6 @@ fn status(code: Code) -> StatusCode {
         Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Code::InvalidRequest | Code::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
-        Code::TooManyOperations => StatusCode::TOO_MANY_REQUESTS,
         Code::HeadersTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
@@ -109,12 +104,6 @@ impl Error {
                 Code::VersionConflict,
                 "there is a job with this key already; leave `If-None-Match` out to change it".into(),
             ),
-            Error::OperationNotFound(id) => {
-                new(Code::OperationNotFound, format!("operation `{id}` not found"))
-            }
-            Error::TooManyOperations => {
-                new(Code::TooManyOperations, "too many operations are under way; wait for one to end".into())
-            }
             Error::RouteNotFound(path) => new(
                 Code::RouteNotFound,
                 format!("there is nothing at `{path}`; the routes are in /v1/openapi.json"),
@@ -135,12 +124,13 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::JobNotFound(_) => Code::JobNotFound,
         EngineError::RunNotFound(_) => Code::RunNotFound,
         EngineError::TenantNotFound(_) => Code::TenantNotFound,
+        EngineError::OperationNotFound(_) => Code::OperationNotFound,
         EngineError::KeyTaken { .. } => Code::KeyTaken,
         EngineError::VersionConflict { .. } => Code::VersionConflict,
         EngineError::Repeated(_) => Code::IdempotencyKeyReused,
-        EngineError::WrongState { .. } | EngineError::Run(lifecycle::Refused::WrongState { .. }) => {
-            Code::WrongState
-        }
+        EngineError::WrongState { .. }
+        | EngineError::OperationEnded { .. }
+        | EngineError::Run(lifecycle::Refused::WrongState { .. }) => Code::WrongState,
         EngineError::Run(lifecycle::Refused::StaleLease { .. }) => Code::WrongState,
         EngineError::Schedule(error) => {
             let pointer = match error.code() {

@@ -1,142 +1,77 @@
-//! Long work over many runs, which goes on after its request was answered.
-//!
-//! Started by a request about all dead letters of a filter. It is kept in memory: after a restart it is gone, what it
-//! did stays done, and asking again does the rest. Promise: bounded in number and in what is remembered.
-
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+//! Operations: started by requests about many runs, listed newest first, read, cancelled.
 
 use axum::extract::Path;
+use http::StatusCode;
 use punctual_api::operation::Operation;
-use punctual_domain::{RunId, TenantId};
+use punctual_api::page::Page;
+use punctual_domain::OperationId;
+use punctual_domain::operation::{self as domain, Kind, State};
 use punctual_engine::Error as EngineError;
-use punctual_engine::history::{PageRequest, RunFilter};
+use punctual_engine::operations::OperationFilter;
 
 use crate::answer::Answer;
-use crate::call::Call;
+use crate::call::{Call, Text};
+use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::jobs::shorten;
-use crate::state::Shared;
+use crate::once::{answered, once, replay};
 
-/// Under way at once; each is a stream of small batches, so few are enough.
-const RUNNING_MAX: usize = 8;
+type Outcome = Result<Answer, Error>;
 
-/// Remembered, the newest.
-const KEPT_MAX: usize = 1_000;
-
-/// Runs changed in one call of the store.
-const BATCH: usize = 500;
-
-/// What is done to each run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
-    Redrive,
-    Acknowledge,
-}
-
-impl Deed {
-    fn as_str(self) -> &'static str {
-        match self {
-            Deed::Redrive => "redrive",
-            Deed::Acknowledge => "acknowledge",
-        }
+/// Starts an operation, once for a request.
+pub(crate) async fn start(call: &Call, text: &str, kind: Kind) -> Outcome {
+    let request = call.request(text)?;
+    if let Some(request) = &request
+        && let Some(answer) = replay(call, request).await?
+    {
+        return Ok(answer);
+    }
+    let started = call
+        .shared
+        .engine
+        .start_operation(call.tenant, kind, request.clone(), |operation, request| {
+            request.result = accepted(operation).to_text();
+        })
+        .await;
+    match (started, request) {
+        (Ok(operation), _) => Ok(accepted(&operation)),
+        (Err(EngineError::Repeated(known)), Some(request)) => answered(&known, &request),
+        (Err(error), _) => Err(error.into()),
     }
 }
 
-/// The operations of this process, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct Operations(Mutex<VecDeque<(TenantId, Arc<Mutex<Operation>>)>>);
-
-impl Operations {
-    pub(crate) fn start(
-        &self,
-        shared: &Shared,
-        tenant: TenantId,
-        deed: Deed,
-        filter: RunFilter,
-    ) -> Result<Operation, Error> {
-        let operation = Operation {
-            id: shared.engine.new_worker_id().to_string(),
-            kind: deed.as_str().into(),
-            state: "running".into(),
-            done: 0,
-            refused: 0,
-            started_at: shared.engine.now(),
-            finished_at: None,
-            error: None,
-        };
-        let kept = Arc::new(Mutex::new(operation.clone()));
-        let mut operations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = operations.iter().filter(|(_, one)| now(one).state == "running").count();
-        if running >= RUNNING_MAX {
-            return Err(Error::TooManyOperations);
-        }
-        if operations.len() >= KEPT_MAX {
-            operations.pop_front();
-        }
-        operations.push_back((tenant, Arc::clone(&kept)));
-        tokio::spawn(work(shared.clone(), tenant, deed, filter, kept));
-        Ok(operation)
-    }
-
-    fn find(&self, tenant: TenantId, id: &str) -> Option<Operation> {
-        let operations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        operations.iter().filter(|(of, _)| *of == tenant).map(|(_, one)| now(one)).find(|one| one.id == id)
-    }
+fn accepted(operation: &domain::Operation) -> Answer {
+    let location = format!("/v1/operations/{}", operation.id);
+    Answer::new(StatusCode::ACCEPTED, &Operation::from(operation)).at(location)
 }
 
-fn now(operation: &Mutex<Operation>) -> Operation {
-    operation.lock().unwrap_or_else(PoisonError::into_inner).clone()
-}
-
-async fn work(
-    shared: Shared,
-    tenant: TenantId,
-    deed: Deed,
-    filter: RunFilter,
-    operation: Arc<Mutex<Operation>>,
-) {
-    let error = walk(&shared, tenant, deed, &filter, &operation).await.err();
-    let mut operation = operation.lock().unwrap_or_else(PoisonError::into_inner);
-    operation.state = if error.is_none() { "succeeded" } else { "failed" }.into();
-    operation.finished_at = Some(shared.engine.now());
-    operation.error = error.map(|error| error.to_string());
-    tracing::info!(operation_id = %operation.id, kind = %operation.kind, done = operation.done, "operation ended");
-}
-
-/// From the newest down. A run that dies again meanwhile is above the cursor and is not met twice.
-async fn walk(
-    shared: &Shared,
-    tenant: TenantId,
-    deed: Deed,
-    filter: &RunFilter,
-    operation: &Mutex<Operation>,
-) -> Result<(), EngineError> {
-    let engine = &shared.engine;
-    let mut page = PageRequest::first(BATCH);
-    loop {
-        let found = engine.runs(filter, page.clone()).await?;
-        let ids: Vec<RunId> = found.items.iter().map(punctual_domain::Run::id).collect();
-        let refused = match deed {
-            Deed::Redrive => engine.redrive(tenant, &ids).await?.iter().filter(|one| one.is_err()).count(),
-            Deed::Acknowledge => {
-                engine.acknowledge(tenant, &ids).await?.iter().filter(|one| one.is_err()).count()
-            }
-        };
-        {
-            let mut operation = operation.lock().unwrap_or_else(PoisonError::into_inner);
-            operation.done += (ids.len() - refused) as u64;
-            operation.refused += refused as u64;
-        }
-        match found.next {
-            Some(next) => page.after = Some(next),
-            None => return Ok(()),
-        }
-    }
-}
-
-pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Result<Answer, Error> {
+pub(crate) async fn list(mut call: Call) -> Outcome {
+    let states = State::ALL.map(|state| (state.as_str(), state));
+    let filter = OperationFilter { tenant: Some(call.tenant), state: call.query.word("state", &states) };
+    let page = call.query.page();
     call.query.check()?;
-    let found = call.shared.operations().find(call.tenant, &id);
-    found.map(|operation| Answer::ok(&operation)).ok_or_else(|| Error::OperationNotFound(shorten(&id)))
+    let page = call.shared.engine.operations(&filter, page).await?;
+    let items: Vec<Operation> = page.items.iter().map(Operation::from).collect();
+    Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
+}
+
+pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
+    call.query.check()?;
+    let operation = call.shared.engine.operation(call.tenant, operation_id(&id)?).await?;
+    Ok(Answer::ok(&Operation::from(&operation)))
+}
+
+pub(crate) async fn cancel(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let id = operation_id(&id)?;
+    once(&call, &text, async {
+        let operation = call.shared.engine.cancel_operation(call.tenant, id).await?;
+        Ok(Answer::ok(&Operation::from(&operation)))
+    })
+    .await
+}
+
+/// An operation's id in a path. What is no id names no operation.
+fn operation_id(text: &str) -> Result<OperationId, Error> {
+    text.parse().map_err(|_| EngineError::OperationNotFound(shorten(text)).into())
 }

@@ -110,6 +110,8 @@ const JOB_LIST: &[Param] = &[
 const RUN_LIST: &[Param] = &[STATE, DEAD, WAITING_FOR, JOB, TYPE, TENANT, QUEUE, FROM, TO, LIMIT, CURSOR];
 const JOB_RUNS: &[Param] = &[STATE, DEAD, WAITING_FOR, FROM, TO, LIMIT, CURSOR];
 const DEAD_LIST: &[Param] = &[JOB, TYPE, QUEUE, FROM, TO, LIMIT, CURSOR];
+const OPERATION_LIST: &[Param] =
+    &[param("state", "`running`, `succeeded`, `failed` or `cancelled`."), LIMIT, CURSOR];
 const UPCOMING: &[Param] = &[param("from", "Slots after this time; now."), LIMIT];
 
 /// Every route.
@@ -225,6 +227,7 @@ pub static TABLE: &[Endpoint] = &[
     )
     .takes(json::<Selection>())
     .gives(200, json::<SelectionResult>())
+    .or_gives(202, json::<Operation>())
     .by(|| post(dead_letters::redrive)),
     on(
         "POST",
@@ -234,10 +237,23 @@ pub static TABLE: &[Endpoint] = &[
     )
     .takes(json::<Selection>())
     .gives(200, json::<SelectionResult>())
+    .or_gives(202, json::<Operation>())
     .by(|| post(dead_letters::acknowledge)),
-    on("GET", "/v1/operations/{id}", Needs::Viewer, "Reads an operation")
+    on("GET", "/v1/operations", Needs::Viewer, "Lists operations, newest first")
+        .query(OPERATION_LIST)
+        .gives(200, json::<Page<Operation>>())
+        .by(|| get(operations::list)),
+    on("GET", "/v1/operations/{id}", Needs::Viewer, "Reads an operation, until a week after its end")
         .gives(200, json::<Operation>())
         .by(|| get(operations::get)),
+    on(
+        "POST",
+        "/v1/operations/{id}/cancel",
+        Needs::Operator,
+        "Ends an operation between two steps; what it did stays done",
+    )
+    .gives(200, json::<Operation>())
+    .by(|| post(operations::cancel)),
     on("GET", "/v1/tenants", Needs::Admin, "Lists the tenants")
         .gives(200, json::<Page<Tenant>>())
         .by(|| get(tenants::list)),

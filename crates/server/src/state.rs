@@ -12,7 +12,6 @@ use punctual_engine::Engine;
 
 use crate::access::Access;
 use crate::error::Error;
-use crate::operations::Operations;
 
 /// What the binary hands to [`crate::router`].
 #[derive(Clone)]
@@ -81,7 +80,6 @@ pub(crate) struct Shared(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) given: State,
-    pub(crate) operations: Operations,
     tenants: Mutex<HashMap<TenantId, Arc<str>>>,
 }
 
@@ -95,11 +93,7 @@ impl std::ops::Deref for Shared {
 
 impl Shared {
     pub(crate) fn new(given: State) -> Self {
-        Shared(Arc::new(Inner { given, operations: Operations::default(), tenants: Mutex::default() }))
-    }
-
-    pub(crate) fn operations(&self) -> &Operations {
-        &self.0.operations
+        Shared(Arc::new(Inner { given, tenants: Mutex::default() }))
     }
 
     /// What a job is checked against.

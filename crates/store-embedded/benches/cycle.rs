@@ -162,7 +162,15 @@ fn firing(due: Due, worker: WorkerId, epochs: &[Epoch]) -> Firing {
         claimed_by: Some(worker),
     };
     let epoch = epochs[usize::from(due.key.job.shard().0)];
-    Firing { due, epoch, births: vec![birth], ledger: Vec::new(), next: None, progress: None }
+    Firing {
+        due,
+        epoch,
+        births: vec![birth],
+        ledger: Vec::new(),
+        next: None,
+        progress: None,
+        operation: None,
+    }
 }
 
 fn conclusion(run: &Run, worker: WorkerId, now: Timestamp) -> Conclusion {

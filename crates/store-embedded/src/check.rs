@@ -55,6 +55,8 @@ pub struct Checked {
     pub dead_letters: u64,
     /// Entries of the ledger.
     pub ledger: u64,
+    /// Operations, ended ones too.
+    pub operations: u64,
     /// What is wrong, as far as it is told one by one.
     pub findings: Vec<Finding>,
     /// How many things are wrong.

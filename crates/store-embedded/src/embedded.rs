@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
+use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
 use punctual_store::record::encode_job;
 use punctual_store::{
     Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Health, Heartbeat, Held,
-    JobFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject,
-    Trigger,
+    JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards,
+    Step, Stepped, Store, Stored, Subject, Trigger,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -333,6 +333,30 @@ impl Store for Embedded {
 
     async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error> {
         self.writers.submit(move |writer| writer.retain(now, limit)).await
+    }
+
+    async fn step(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Result<Stepped, Refused>>, Error> {
+        self.writers
+            .submit(move |writer| steps.into_iter().map(|step| writer.step(step, now)).collect())
+            .await
+    }
+
+    async fn runnable(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Runnable, Error> {
+        let shards = shards.clone();
+        self.readers.ask(move |connection| read::runnable(connection, &shards, now, limit)).await
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<Operation>, Error> {
+        self.readers.ask(move |connection| read::operation(connection, id)).await
+    }
+
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        page: PageRequest<OperationId>,
+    ) -> Result<Page<Operation, OperationId>, Error> {
+        let filter = filter.clone();
+        self.readers.ask(move |connection| read::operations(connection, &filter, &page)).await
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

@@ -86,3 +86,13 @@ create table ledger (
     fate integer not null, tenant integer not null, decided_at integer not null,
     primary key (job, from_slot)
 ) without rowid;
+
+-- Long work over many runs. Written once per step, not per run.
+create table operations (
+    id blob primary key, tenant integer not null, version integer not null, record blob not null,
+    resume_at integer, -- while it runs
+    finished_at integer -- since it ended
+) without rowid;
+create index operations_by_tenant on operations (tenant, id);
+create index operations_running on operations (resume_at, id) where resume_at is not null;
+create index operations_ended on operations (finished_at) where finished_at is not null;

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use futures_executor::block_on;
 use jiff::Timestamp;
-use punctual_domain::id::{JobId, Sequence, TenantId, Version};
+use punctual_domain::id::{JobId, OperationId, Sequence, ShardId, TenantId, Version};
 use punctual_domain::lifecycle::{Charge, Verdict};
+use punctual_domain::operation::{CatchUp, DeadLetters, Event, Kind};
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Run, RunState, WaitingFor};
-use punctual_domain::{Attempt, Job, Outcome};
+use punctual_domain::{Attempt, Job, Operation, Outcome};
 use punctual_store::conformance::{Case, SHARDS, World};
 use punctual_store::record::{decode_run, encode_run};
-use punctual_store::{PageRequest, RunFilter};
+use punctual_store::{Effect, PageRequest, RunFilter, Step};
 use punctual_store_embedded::{Checked, Embedded, OpenError, Opening, Options, check};
 use rusqlite::{Connection, params};
 use support::open;
@@ -48,7 +49,7 @@ fn run(case: Case) {
 punctual_store::conformance!(run);
 
 /// Jobs with and without keys, edited and paused ones, open runs of all kinds, history, dead letters, one of which
-/// has outlived its partition, a segment of births, the ledger.
+/// has outlived its partition, a segment of births, the ledger, a running and an ended operation.
 fn populate(directory: &Path) {
     let store = open_small(directory);
     let mut world = block_on(World::new(store.clone()));
@@ -98,6 +99,27 @@ fn populate(directory: &Path) {
         )];
         put.ledger[0].slots = 1;
         world.try_put(put).await.unwrap();
+        let schedule = keyed.spec.schedule.clone();
+        let catch_up = CatchUp { job: keyed.id, schedule, to: world.now, rate: 1 };
+        let start = |number: u16, kind| Step {
+            operation: Operation::new(
+                OperationId::new(world.now, ShardId(number), 1),
+                TenantId::DEFAULT,
+                kind,
+                world.now,
+            ),
+            epoch: None,
+            effect: Effect::Nothing,
+            ledger: Vec::new(),
+            request: None,
+        };
+        let mut steps = vec![
+            start(1, Kind::CatchUp(Box::new(catch_up))),
+            start(2, Kind::Redrive(DeadLetters::default())),
+        ];
+        steps.push(steps[1].clone());
+        steps[2].operation.apply(Event::Succeeded, world.now).unwrap();
+        assert!(world.store.step(steps, world.now).await.unwrap().iter().all(Result::is_ok));
     });
     let connection = Connection::open(directory.join("punctual.db")).unwrap();
     while connection.query_row("select count(*) from segments", [], |row| row.get::<_, i64>(0)).unwrap() == 0
@@ -124,6 +146,7 @@ fn a_sound_directory_is_counted() {
         partitions: 1,
         dead_letters: 3,
         ledger: 1,
+        operations: 2,
         findings: Vec::new(),
         wrong: 0,
     };
@@ -304,6 +327,17 @@ const WRONGS: &[(Wrong, &str)] = &[
     (Sql("update ledger set fate = 99"), "has no fate"),
     (Sql("update ledger set to_slot = from_slot - 1"), "no range"),
     (Sql("update ledger set tenant = 4"), "of another tenant"),
+    (Sql("update operations set record = '{}'"), "operations: the store is damaged: operation"),
+    (Sql("update operations set tenant = 7"), "has tenant 7, which is not there"),
+    (Sql("update operations set finished_at = 5"), "is not where its state says"),
+    (Sql("update operations set resume_at = null"), "is not where its state says"),
+    (Sql("update operations set resume_at = 5 where resume_at is null"), "is not where its state says"),
+    (Sql("update operations set tenant = 2 where resume_at is not null"), "is for job"),
+    (
+        Sql("update operations set id = x'000000000000700f8fffffffffffffff' where finished_at is null; \
+             delete from shards where shard = 15"),
+        "is in shard 15, which is not there",
+    ),
     (
         Sql("insert into job_versions select id, 7, tenant, record from jobs where version = 2"),
         "has no version after 7",

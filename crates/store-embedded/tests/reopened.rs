@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
+use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
 use punctual_store::conformance::{Case, SHARDS};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter, Page,
-    PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter,
+    OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped,
+    Store, Stored, Subject, Trigger,
 };
 use punctual_store_embedded::{Embedded, Opening, Options};
 use tokio::sync::Mutex;
@@ -180,6 +181,26 @@ impl Store for Reopened {
 
     async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error> {
         anew!(self, retain(now, limit))
+    }
+
+    async fn step(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Result<Stepped, Refused>>, Error> {
+        anew!(self, step(steps, now))
+    }
+
+    async fn runnable(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Runnable, Error> {
+        anew!(self, runnable(shards, now, limit))
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<Operation>, Error> {
+        anew!(self, operation(id))
+    }
+
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        page: PageRequest<OperationId>,
+    ) -> Result<Page<Operation, OperationId>, Error> {
+        anew!(self, operations(filter, page))
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

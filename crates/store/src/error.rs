@@ -53,6 +53,9 @@ pub enum Refused {
     /// There is no such run.
     #[error("there is no such run")]
     NoRun,
+    /// The operation has gone on or ended meanwhile, or is not there.
+    #[error("the operation is at another step")]
+    StaleStep,
     /// The run cannot take this event.
     #[error(transparent)]
     Lifecycle(#[from] lifecycle::Refused),

@@ -22,7 +22,7 @@ pub use memory::Memory;
 pub use page::{EXAMINED_MAX, Page, PageRequest};
 pub use store::Store;
 pub use verbs::{
-    Birth, Cancellation, Carry, CarryTo, Claim, Conclusion, Due, DueKey, DuePage, DueQuery, DueWhen, Expect,
-    Firing, Heartbeat, Held, JobFilter, OpenRuns, Parent, Put, RunDetail, RunFilter, Shards, Stored, Subject,
-    Successor, Trigger, ledger_entry,
+    Birth, Cancellation, Carry, CarryTo, Claim, Conclusion, Due, DueKey, DuePage, DueQuery, DueWhen, Effect,
+    Expect, Firing, Heartbeat, Held, JobFilter, OpenRuns, OperationFilter, Parent, Put, RunDetail, RunFilter,
+    Runnable, Shards, Step, Stepped, Stored, Subject, Successor, Trigger, ledger_entry,
 };

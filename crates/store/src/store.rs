@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
+use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
 
 use crate::error::{Error, Refused};
 use crate::health::Health;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter, Put,
-    RunDetail, RunFilter, Shards, Stored, Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter,
+    OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Trigger,
 };
 
 /// Where jobs and runs live.
@@ -152,8 +152,27 @@ pub trait Store: Send + Sync + 'static {
     /// Dead runs stay as they are and leave the dead letters.
     async fn acknowledge(&self, runs: &[RunId]) -> Result<Vec<Result<(), Refused>>, Error>;
 
-    /// Forgets what is older than its retention; at most `limit` rows or partitions. Returns how many.
+    /// Forgets what is older than its retention, ended operations too; at most `limit` rows or partitions. Returns how many.
     async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error>;
+
+    // Operations.
+
+    /// Starts operations and takes them on: a compare-and-set per step on the operation's version, whose effect is
+    /// in the same commit. So a step is done once, however many nodes race.
+    async fn step(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Result<Stepped, Refused>>, Error>;
+
+    /// Running operations whose next step may be done now, the longest waiting first.
+    async fn runnable(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Runnable, Error>;
+
+    /// An operation by its id, ended ones too until [`Store::retain`] forgets them.
+    async fn operation(&self, id: OperationId) -> Result<Option<Operation>, Error>;
+
+    /// Operations, newest first.
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        page: PageRequest<OperationId>,
+    ) -> Result<Page<Operation, OperationId>, Error>;
 
     // Tenants.
 

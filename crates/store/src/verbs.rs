@@ -7,6 +7,7 @@ use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Vers
 use punctual_domain::job::{Job, JobState, Lane};
 use punctual_domain::ledger::Fate;
 use punctual_domain::lifecycle::{self, Event, Verdict};
+use punctual_domain::operation::{self, Operation};
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Run, RunState, WaitingFor};
 pub use punctual_domain::work::{Heartbeat, Held};
@@ -299,6 +300,8 @@ pub struct Firing {
     pub next: Option<Due>,
     /// What has been counted now, for jobs that need it.
     pub progress: Option<Progress>,
+    /// A new operation that makes runs for slots which this firing passes over.
+    pub operation: Option<Operation>,
 }
 
 /// Asks for a run outside the schedule.
@@ -432,5 +435,78 @@ impl RunFilter {
             && self.waiting_for.is_none_or(|waiting| run.state == RunState::Pending(waiting))
             && self.born_from.is_none_or(|from| born_at >= from)
             && self.born_before.is_none_or(|before| born_at < before)
+    }
+}
+
+/// A step of an operation: saved with what it does, or nothing.
+///
+/// Refused with `StaleStep` unless the operation is running at the version before, or is not there for a first
+/// version; with `StaleEpoch` if an epoch is given that is not its shard's.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The operation as it shall be, with its new version. What the effect does is added to its counts.
+    pub operation: Operation,
+    /// The epoch under which its shard is owned; none for starting and cancelling, which anybody may.
+    pub epoch: Option<Epoch>,
+    /// What is done.
+    pub effect: Effect,
+    /// Slots that do not run.
+    pub ledger: Vec<LedgerEntry>,
+    /// The `Idempotency-Key` of the request that starts it.
+    pub request: Option<Subject>,
+}
+
+/// What a step does besides being saved.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Nothing.
+    Nothing,
+    /// What [`crate::Store::redrive`] does, each run for itself.
+    Redrive(Vec<RunId>),
+    /// What [`crate::Store::acknowledge`] does, each run for itself.
+    Acknowledge(Vec<RunId>),
+    /// Runs of a job. Refused with `NoJob` or `WrongVersion` unless the job is there at this version, in whatever state.
+    Births {
+        /// The job.
+        job: JobId,
+        /// Its version.
+        version: Version,
+        /// The runs.
+        births: Vec<Birth>,
+    },
+}
+
+/// What a step did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stepped {
+    /// The operation as saved.
+    pub operation: Operation,
+    /// The runs that go on or were made.
+    pub runs: Vec<Run>,
+}
+
+/// Operations to go on with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Runnable {
+    /// The operations.
+    pub operations: Vec<Operation>,
+    /// When the first of the others may go on, whenever that is.
+    pub next_at: Option<Timestamp>,
+}
+
+/// Which operations to list, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OperationFilter {
+    /// Of this tenant.
+    pub tenant: Option<TenantId>,
+    /// In this state.
+    pub state: Option<operation::State>,
+}
+
+impl OperationFilter {
+    /// Whether an operation is one of them.
+    pub fn matches(&self, operation: &Operation) -> bool {
+        self.tenant.is_none_or(|tenant| operation.tenant == tenant)
+            && self.state.is_none_or(|state| operation.state == state)
     }
 }

@@ -37,16 +37,49 @@ impl World {
     pub(crate) fn new() -> Self {
         let store = Arc::new(Memory::new(16));
         let clock = Arc::new(ManualClock::new(at("12:00:00")));
-        let engine = Engine::new(
-            store.clone(),
-            clock.clone(),
-            Arc::new(Counter::default()),
-            Arc::new(Tzdb::bundled()),
-        );
-        let node = WorkerId::new(at("00:00:00"), 7);
-        let ttl = Duration::from_secs(1_000_000_000);
-        let acquired = block_on(store.acquire(node, Shards::All, ttl, clock.now())).unwrap();
-        World { engine, store, clock, epochs: Epochs::new(acquired) }
+        let engine = engine(store.clone(), clock.clone(), 0);
+        let epochs = Epochs::default();
+        World { engine, store, clock, epochs }.owning(7)
+    }
+
+    /// The same with all shards owned by another node.
+    fn owning(mut self, node: u64) -> Self {
+        let node = WorkerId::new(at("00:00:00"), node);
+        let ttl = Duration::from_secs(3);
+        let acquired = block_on(self.store.acquire(node, Shards::All, ttl, self.clock.now())).unwrap();
+        assert_eq!(acquired.len(), 16);
+        self.epochs = Epochs::new(acquired);
+        self
+    }
+
+    /// A new process on the same store, after the old one was killed. Its leases have run out.
+    pub(crate) fn killed_and_started(self, node: u64) -> Self {
+        self.clock.advance(SignedDuration::from_secs(4));
+        let (store, clock) = (self.store, self.clock);
+        World { engine: engine(store.clone(), clock.clone(), node), store, clock, epochs: self.epochs }
+            .owning(node)
+    }
+
+    /// Another process on the same store at the same time, which believes to own the same shards.
+    pub(crate) fn twin(&self, store: Arc<dyn Store>) -> World {
+        World {
+            engine: engine(store, self.clock.clone(), 1_000),
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            epochs: self.epochs.clone(),
+        }
+    }
+
+    /// Does steps of operations until none may be done now; says how many.
+    pub(crate) fn operate(&self) -> usize {
+        let mut steps = 0;
+        loop {
+            let operated = block_on(self.engine.operate(&self.epochs)).unwrap();
+            steps += operated.steps;
+            if operated.next_at.is_none_or(|at| at > self.clock.now()) {
+                return steps;
+            }
+        }
     }
 
     /// Moves the clock and fires everything that is due, as the loop does.
@@ -68,6 +101,7 @@ impl World {
             all.runs.extend(fired.runs);
             all.missed += fired.missed;
             all.stale += fired.stale;
+            all.operations += fired.operations;
             all.next = fired.next;
         }
     }
@@ -100,6 +134,12 @@ impl World {
         let counts = |due: &&Due| due.key.job == job.job.id && due.version == Version(version);
         self.due().iter().filter(counts).map(|due| due.slot).collect()
     }
+}
+
+/// An engine whose ids differ from those of others by `node`.
+fn engine(store: Arc<dyn Store>, clock: Arc<ManualClock>, node: u64) -> Engine {
+    let entropy = Arc::new(Counter(AtomicU64::new(node << 32)));
+    Engine::new(store, clock, entropy, Arc::new(Tzdb::bundled()))
 }
 
 pub(crate) fn at(time: &str) -> Timestamp {

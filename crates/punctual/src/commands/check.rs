@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// What was counted, by name.
-fn counts(checked: &Checked) -> [(&'static str, u64); 10] {
+fn counts(checked: &Checked) -> [(&'static str, u64); 11] {
     [
         ("shards", checked.shards),
         ("tenants", checked.tenants),
@@ -56,6 +56,7 @@ fn counts(checked: &Checked) -> [(&'static str, u64); 10] {
         ("history", checked.history),
         ("dead_letters", checked.dead_letters),
         ("ledger", checked.ledger),
+        ("operations", checked.operations),
     ]
 }
 

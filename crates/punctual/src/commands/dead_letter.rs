@@ -137,7 +137,7 @@ async fn finish(
 ) -> Result<(), Failure> {
     let mut operation = match done {
         Done::Runs(result) => return told(&result, remote, deed),
-        Done::Started(operation) => operation,
+        Done::Started(operation) => *operation,
     };
     let bar = ProgressBar::new_spinner().with_message(deed.to_string());
     while operation.state == "running" && !which.no_wait {
@@ -149,11 +149,13 @@ async fn finish(
     bar.finish_and_clear();
     remote.show(&operation, |operation, _| match operation.state.as_str() {
         "running" => format!("operation {} goes on: {} {deed} so far\n", operation.id, operation.done),
-        _ => format!("{} {deed}, {} had changed meanwhile\n", operation.done, operation.refused),
+        "cancelled" => format!("the operation was cancelled; {} were {deed}\n", operation.done),
+        _ => format!("{} {deed}, {} had changed meanwhile\n", operation.done, operation.failed),
     })?;
-    match &operation.error {
-        Some(error) => Err(Failure::Other(anyhow::anyhow!("the operation failed: {error}"))),
-        None => Ok(()),
+    match (operation.state.as_str(), &operation.error) {
+        ("running" | "succeeded", _) => Ok(()),
+        (_, Some(error)) => Err(Failure::Other(anyhow::anyhow!("the operation failed: {error}"))),
+        (state, None) => Err(Failure::Other(anyhow::anyhow!("the operation was {state}"))),
     }
 }
 

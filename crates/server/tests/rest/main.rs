@@ -9,5 +9,6 @@ mod idempotency;
 mod import;
 mod jobs;
 mod openapi;
+mod operations;
 mod refused;
 mod world;

@@ -179,6 +179,11 @@ impl World {
         }
     }
 
+    /// Does the steps of operations that may be done now, as the loop does.
+    pub(crate) async fn operate(&self) {
+        while self.engine.operate(&self.epochs).await.unwrap().steps > 0 {}
+    }
+
     /// Claims everything that waits and ends it in this way.
     pub(crate) async fn work(&self, outcome: Outcome) -> usize {
         let claim = Claim { worker: self.worker, queues: Vec::new(), shards: Shards::All, limit: 100 };

@@ -1,19 +1,20 @@
-//! Shards, tenants, keys, lines, partitions and the ledger: each row by itself and against what it names.
+//! Shards, tenants, keys, lines, partitions, the ledger and operations: each row by itself and against what it names.
 
 use std::collections::BTreeMap;
 
 use punctual_domain::id::{JobId, ShardId};
+use punctual_domain::operation::Kind;
 use punctual_domain::tenant::TenantName;
 use punctual_store::Error;
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, params};
 
 use super::Checked;
 use crate::error::failed;
 use crate::open_runs::{load_locals, load_shards};
 use crate::origin::Origin;
 use crate::partition::{KEPT, Partition, Partitions};
-use crate::read::fate_of;
-use crate::row::timestamp;
+use crate::read::{self, fate_of};
+use crate::row::{millis, timestamp};
 
 pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("shards", |checked| shards(checked, connection));
@@ -24,6 +25,7 @@ pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("ready", |checked| lines(checked, connection));
     checked.attempt("partitions", |checked| partitions(checked, connection));
     checked.attempt("ledger", |checked| ledger(checked, connection));
+    checked.attempt("operations", |checked| operations(checked, connection));
     checked.attempt("meta", |_| Origin::load(connection).map(|_| ()));
 }
 
@@ -178,6 +180,48 @@ fn ledger(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
         }
         if !row.get::<_, bool>(6).map_err(failed)? {
             checked.find("ledger", format!("{place} has no job, or one of another tenant"));
+        }
+        Ok(())
+    })
+}
+
+fn operations(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    let sql = "select o.id, o.tenant, o.version, o.record, o.resume_at, o.finished_at, t.id is null \
+               from operations o left join tenants t on t.id = o.tenant";
+    let mut jobs = connection.prepare("select 1 from jobs where id = ?1 and tenant = ?2").map_err(failed)?;
+    each(connection, sql, |row| {
+        checked.operations += 1;
+        let operation = match read::decode(row) {
+            Ok(operation) => operation,
+            Err(error) => {
+                checked.find("operations", error.to_string());
+                return Ok(());
+            }
+        };
+        let id = operation.id;
+        if row.get::<_, bool>(6).map_err(failed)? {
+            checked.find(
+                "operations",
+                format!("operation {id} has tenant {}, which is not there", operation.tenant.0),
+            );
+        }
+        if u64::from(id.shard().0) >= checked.shards {
+            let what = format!("operation {id} is in shard {}, which is not there", id.shard().0);
+            checked.find("operations", what);
+        }
+        let resume_at = operation.is_running().then(|| millis(operation.resume_at));
+        let finished_at = operation.finished_at.map(millis);
+        if (row.get(4).map_err(failed)?, row.get(5).map_err(failed)?) != (resume_at, finished_at)
+            || operation.is_running() == finished_at.is_some()
+        {
+            checked.find("operations", format!("operation {id} is not where its state says"));
+        }
+        if let Kind::CatchUp(catch_up) = &operation.kind
+            && operation.is_running()
+            && !jobs.exists(params![catch_up.job.as_bytes(), operation.tenant.0]).map_err(failed)?
+        {
+            let what = format!("operation {id} is for job {}, which is not there", catch_up.job);
+            checked.find("operations", what);
         }
         Ok(())
     })

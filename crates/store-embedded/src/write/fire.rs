@@ -39,6 +39,9 @@ impl Batch<'_> {
         if let Some(next) = &firing.next {
             self.insert_due(next)?;
         }
+        if let Some(operation) = &firing.operation {
+            self.write_operation(operation)?;
+        }
         let parent = Parent { job: key.job, tenant: key.tenant, version: firing.due.version };
         let mut runs = Vec::with_capacity(firing.births.len());
         for birth in firing.births {

@@ -8,6 +8,7 @@ mod hot;
 mod put_jobs;
 mod retain;
 mod shards;
+mod step;
 
 pub(crate) use hot::Hot;
 use jiff::Timestamp;

@@ -1,6 +1,7 @@
 //! Retain: what is old goes, whole partitions at a time.
 
 use jiff::Timestamp;
+use punctual_domain::operation::KEPT;
 use punctual_store::Error;
 use rusqlite::params;
 
@@ -23,6 +24,14 @@ impl Batch<'_> {
                 params![millis(now), limit as i64],
             )
             .map_err(failed)?;
-        Ok(dropped + settled + forgotten as u64)
+        let ended = self
+            .connection
+            .execute(
+                "delete from operations where id in \
+                 (select id from operations where finished_at < ?1 limit ?2)",
+                params![millis(now - KEPT), limit as i64],
+            )
+            .map_err(failed)?;
+        Ok(dropped + settled + (forgotten + ended) as u64)
     }
 }

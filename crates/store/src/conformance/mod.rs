@@ -7,6 +7,7 @@ pub mod claim;
 pub mod complete;
 pub mod fire;
 pub mod history;
+pub mod operation;
 pub mod placement;
 pub mod reclaim;
 pub mod register;
@@ -56,6 +57,12 @@ macro_rules! conformance {
                 the_history_of_a_job_is_its_own, the_history_of_a_tenant_is_its_own, what_outlives_its_retention_stays_its_jobs,
                 the_ledger_keeps_ranges, dead_letters_are_redriven_as_the_same_run, dead_letters_are_acknowledged,
                 retention_forgets_what_is_old, ids_follow_time_and_never_repeat;
+            operation: an_operation_is_there_when_it_is_started, an_operation_is_started_once_per_request,
+                operations_are_listed_newest_first_in_pages, a_step_is_done_once, a_step_needs_the_current_epoch,
+                an_ended_operation_takes_no_step, the_longest_waiting_operation_is_next,
+                a_step_redrives_with_its_cursor, a_step_acknowledges_with_its_cursor,
+                a_step_gives_birth_with_its_cursor, a_step_accounts_for_slots, a_firing_starts_an_operation,
+                ended_operations_are_forgotten;
         }
     };
     ($run:path; $($file:ident: $($case:ident),+;)+) => {

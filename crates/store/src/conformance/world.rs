@@ -132,6 +132,7 @@ impl World {
             ledger: Vec::new(),
             next: Some(due(job, slot + SignedDuration::from_secs(60))),
             progress: None,
+            operation: None,
         }
     }
 

@@ -65,6 +65,9 @@ impl State {
         if let Some(next) = firing.next {
             self.insert_due(next);
         }
+        if let Some(operation) = firing.operation {
+            self.operations.insert(operation.id, operation);
+        }
         Ok(firing.births.into_iter().map(|birth| self.give_birth(&current, birth, now)).collect())
     }
 }

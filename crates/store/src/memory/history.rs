@@ -92,9 +92,10 @@ impl State {
         for sequence in &old {
             self.history.remove(sequence);
         }
-        let before = self.requests.len();
+        let before = self.requests.len() + self.operations.len();
         self.requests.retain(|_, subject| subject.expires_at > now);
-        (old.len() + before - self.requests.len()) as u64
+        self.operations.retain(|_, operation| !operation.is_old(now));
+        (old.len() + before - self.requests.len() - self.operations.len()) as u64
     }
 }
 

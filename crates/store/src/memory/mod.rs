@@ -6,6 +6,7 @@
 mod complete;
 mod due;
 mod history;
+mod operation;
 mod register;
 mod state;
 
@@ -14,15 +15,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
+use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
 
 use crate::error::{Error, Refused};
 use crate::page::{Page, PageRequest};
 use crate::store::Store;
 use crate::verbs::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter, Put,
-    RunDetail, RunFilter, Shards, Stored, Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter,
+    OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Trigger,
 };
 use state::State;
 
@@ -200,6 +201,27 @@ impl Store for Memory {
 
     async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error> {
         Ok(self.state().retain(now, limit))
+    }
+
+    async fn step(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Result<Stepped, Refused>>, Error> {
+        let mut state = self.state();
+        Ok(steps.into_iter().map(|step| state.step(step, now)).collect())
+    }
+
+    async fn runnable(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Runnable, Error> {
+        Ok(self.state().runnable(shards, now, limit))
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<Operation>, Error> {
+        Ok(self.state().operations.get(&id).cloned())
+    }
+
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        page: PageRequest<OperationId>,
+    ) -> Result<Page<Operation, OperationId>, Error> {
+        Ok(self.state().list_operations(filter, &page))
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

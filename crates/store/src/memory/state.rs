@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use punctual_domain::id::{Epoch, JobId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::id::{Epoch, JobId, OperationId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, Lane};
 use punctual_domain::run::{Run, RunState};
-use punctual_domain::{Attempt, LedgerEntry, Tenant, TenantName};
+use punctual_domain::{Attempt, LedgerEntry, Operation, Tenant, TenantName};
 
 use crate::error::Refused;
 use crate::liveness::Liveness;
@@ -32,6 +32,7 @@ pub(super) struct State {
     pub(super) liveness: Liveness,
     pub(super) history: BTreeMap<Sequence, Ended>,
     pub(super) ledger: BTreeMap<(JobId, Timestamp), LedgerEntry>,
+    pub(super) operations: BTreeMap<OperationId, Operation>,
     last: Option<Sequence>,
 }
 
@@ -79,6 +80,7 @@ impl State {
             liveness: Liveness::default(),
             history: BTreeMap::new(),
             ledger: BTreeMap::new(),
+            operations: BTreeMap::new(),
             last: None,
         }
     }

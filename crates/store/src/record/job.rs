@@ -53,7 +53,7 @@ struct JobRecord<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct ScheduleRecord {
+pub(super) struct ScheduleRecord {
     at: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tz: Option<String>,
@@ -130,7 +130,7 @@ fn is_empty(labels: &BTreeMap<String, String>) -> bool {
     labels.is_empty()
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
@@ -208,7 +208,7 @@ fn lane_of(code: u8) -> Option<Lane> {
     Lane::ALL.into_iter().find(|lane| lane_code(*lane) == code)
 }
 
-fn encode_schedule(schedule: &Schedule) -> ScheduleRecord {
+pub(super) fn encode_schedule(schedule: &Schedule) -> ScheduleRecord {
     ScheduleRecord {
         at: schedule.to_string(),
         tz: Some(schedule.timezone.clone()).filter(|zone| zone != "UTC"),
@@ -235,7 +235,7 @@ fn encode_schedule(schedule: &Schedule) -> ScheduleRecord {
     }
 }
 
-fn decode_schedule(record: ScheduleRecord) -> Result<Schedule, Error> {
+pub(super) fn decode_schedule(record: ScheduleRecord) -> Result<Schedule, Error> {
     let mut schedule = Schedule::parse(&record.at).map_err(|error| damaged(error.to_string()))?;
     schedule.timezone = record.tz.unwrap_or_else(|| "UTC".into());
     schedule.dst.gap = match record.gap {

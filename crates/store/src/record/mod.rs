@@ -1,6 +1,6 @@
 //! The persisted forms, shared by the stores that write to disk.
 //!
-//! Jobs are JSON with short names, so that a row can be read with any tool and a field can be added without
+//! Jobs and operations are JSON with short names, so that a row can be read with any tool and a field can be added without
 //! touching old rows. Runs, of which there are thousands a second, are bytes behind a form byte. Promise: what was
 //! written by any version reads back; what equals the default is not written; the payload keeps every byte it was
 //! given with.
@@ -8,10 +8,12 @@
 mod attempt;
 mod bytes;
 mod job;
+mod operation;
 mod run;
 
 pub use attempt::{decode_attempts, encode_attempts};
 pub use job::{decode_job, encode_job};
+pub use operation::{decode_operation, encode_operation};
 pub use run::{RunHead, decode_run, encode_run};
 
 use jiff::Timestamp;

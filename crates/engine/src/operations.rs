@@ -1,0 +1,441 @@
+//! Runs operations: long work over many runs, in bounded steps.
+//!
+//! Runs on the node that owns the operation's shard, when one is started and when its next step may be done. Promise: a
+//! step is done once, whoever races or crashes, because the store takes it only after the one before and commits it
+//! with what it does; operations take turns; cancelling takes effect between two steps; slots that are due go first.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_trait::async_trait;
+use jiff::{SignedDuration, Timestamp};
+use punctual_domain::id::{Epoch, OperationId, RunId, ShardId, TenantId};
+use punctual_domain::job::{Job, JobState, Spec};
+use punctual_domain::ledger::{Fate, LedgerEntry};
+use punctual_domain::operation::{CatchUp, Cursor, DeadLetters, Event, Kind, Operation};
+use punctual_domain::run::Run;
+use punctual_store::{Effect, PageRequest, Refused, RunFilter, Step, Stepped, Subject};
+use tokio::sync::watch;
+
+pub use punctual_store::{OperationFilter, Page};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::fire::{Epochs, birth};
+use crate::pass::{Duty, Next};
+use crate::register::busy;
+
+/// Operations that take their turn in one pass.
+const TURNS_MAX: usize = 100;
+
+/// Runs of one step: a few milliseconds of the store's time, which others wait for.
+const STEP_MAX: usize = 250;
+
+/// Runs of one pass, about: they share a commit.
+const PASS_MAX: usize = 500;
+
+/// The catch-up of a paused job looks this often whether it may go on.
+const HELD_FOR: SignedDuration = SignedDuration::from_secs(10);
+
+/// Another node may have started an operation, and its wake-up does not reach this one.
+const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(5);
+
+/// While firing is behind, operations wait so long before they look again.
+const YIELD_FOR: SignedDuration = SignedDuration::from_millis(100);
+
+/// They do not wait longer than this, or a busy node would never end one.
+const YIELD_MAX: SignedDuration = SignedDuration::from_secs(5);
+
+/// A cancellation that meets a step is tried again this often.
+const TRIES: usize = 20;
+
+/// What a pass did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Operated {
+    /// Steps that were done.
+    pub steps: usize,
+    /// When there is a step to do again, as far as this pass knows.
+    pub next_at: Option<Timestamp>,
+}
+
+// What people ask for.
+impl Engine {
+    /// Starts an operation. Its request is remembered in the same commit, as `answer` leaves it.
+    pub async fn start_operation(
+        &self,
+        tenant: TenantId,
+        kind: Kind,
+        mut request: Option<Subject>,
+        answer: impl FnOnce(&Operation, &mut Subject) + Send,
+    ) -> Result<Operation, Error> {
+        let now = self.clock.now();
+        let shards = self.store.shard_count();
+        // The same request goes to the same shard, where it is known to have been made.
+        let shard = match &request {
+            Some(request) => ShardId::of(tenant, &request.key, shards),
+            None => ShardId((self.entropy.bits() % u64::from(shards)) as u16),
+        };
+        let id = OperationId::new(now, shard, self.entropy.bits());
+        let operation = Operation::new(id, tenant, kind, now);
+        if let Some(request) = &mut request {
+            answer(&operation, request);
+        }
+        let key = request.as_ref().map(|request| request.key.clone());
+        let step = Step { operation, epoch: None, effect: Effect::Nothing, ledger: Vec::new(), request };
+        match self.store.step(vec![step], now).await?.into_iter().next() {
+            Some(Ok(stepped)) => {
+                tracing::info!(operation_id = %id, kind = stepped.operation.kind.as_str(), "operation started");
+                self.wakes.operations.notify_one();
+                Ok(stepped.operation)
+            }
+            Some(Err(Refused::Repeated)) => {
+                let known = self.store.request(tenant, &key.unwrap_or_default(), now).await?;
+                Err(known.map_or_else(busy, |known| Error::Repeated(Box::new(known))))
+            }
+            _ => Err(busy()),
+        }
+    }
+
+    /// An operation of a tenant.
+    pub async fn operation(&self, tenant: TenantId, id: OperationId) -> Result<Operation, Error> {
+        let found = self.store.operation(id).await?.filter(|operation| operation.tenant == tenant);
+        found.ok_or_else(|| Error::OperationNotFound(id.to_string()))
+    }
+
+    /// Operations, newest first. A page may be empty and still have a next one.
+    pub async fn operations(
+        &self,
+        filter: &OperationFilter,
+        page: PageRequest<OperationId>,
+    ) -> Result<Page<Operation, OperationId>, Error> {
+        Ok(self.store.operations(filter, page).await?)
+    }
+
+    /// Ends an operation between two steps. What it did stays done.
+    pub async fn cancel_operation(&self, tenant: TenantId, id: OperationId) -> Result<Operation, Error> {
+        for _ in 0..TRIES {
+            let now = self.clock.now();
+            let operation = self.operation(tenant, id).await?;
+            let plan = Plan::end(&operation, Event::Cancelled { reason: None }, Fate::SkippedCancel, now);
+            let Some(step) = plan.into_step(&operation, None, now) else {
+                return Err(Error::OperationEnded { state: operation.state.as_str() });
+            };
+            match self.store.step(vec![step], now).await?.into_iter().next() {
+                Some(Ok(stepped)) => {
+                    tell_end(&stepped.operation);
+                    return Ok(stepped.operation);
+                }
+                Some(Err(Refused::StaleStep)) => {} // It went on in between.
+                _ => break,
+            }
+        }
+        Err(busy())
+    }
+}
+
+// The steps.
+impl Engine {
+    /// Does the next step of each operation that may go on, the longest waiting first.
+    pub async fn operate(&self, epochs: &Epochs) -> Result<Operated, Error> {
+        let now = self.clock.now();
+        let found = self.store.runnable(&epochs.shards(), now, TURNS_MAX).await?;
+        let mut operated = Operated { steps: 0, next_at: found.next_at };
+        let mut steps = Vec::new();
+        let mut runs = 0;
+        for operation in found.operations {
+            if runs >= PASS_MAX {
+                operated.look_at(now);
+                break;
+            }
+            let plan = match self.plan_step(&operation, now).await {
+                Ok(plan) => plan,
+                Err(error) if error.is_passing() => return Err(error),
+                Err(error) => Plan::fail(&operation, &error, now),
+            };
+            runs += plan.effect_runs();
+            let epoch = epochs.of(operation.id.shard());
+            steps.extend(plan.into_step(&operation, Some(epoch), now).map(|step| (operation, step)));
+        }
+        for answer in self.submit(steps, epochs, now).await? {
+            match answer {
+                Ok(stepped) => {
+                    operated.steps += 1;
+                    self.tell(&stepped);
+                    if stepped.operation.is_running() {
+                        operated.look_at(stepped.operation.resume_at);
+                    }
+                }
+                // Somebody else went on with it, or has the shard by now.
+                Err(Refused::StaleStep | Refused::StaleEpoch) => {}
+                // Its job changed in between: the step is planned anew.
+                Err(_) => operated.look_at(now),
+            }
+        }
+        self.metrics.operation_steps.inc_by(operated.steps as u64);
+        Ok(operated)
+    }
+
+    /// Does all steps in one commit. One that meets something damaged fails its operation, and not the others.
+    async fn submit(
+        &self,
+        steps: Vec<(Operation, Step)>,
+        epochs: &Epochs,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Stepped, Refused>>, Error> {
+        if steps.is_empty() {
+            return Ok(Vec::new());
+        }
+        let all = steps.iter().map(|(_, step)| step.clone()).collect();
+        match self.store.step(all, now).await.map_err(Error::from) {
+            Err(error) if !error.is_passing() => {}
+            answers => return answers,
+        }
+        let mut answers = Vec::with_capacity(steps.len());
+        for (operation, step) in steps {
+            let mut answer = self.store.step(vec![step], now).await.map_err(Error::from);
+            if let Err(error) = &answer
+                && !error.is_passing()
+            {
+                let epoch = epochs.of(operation.id.shard());
+                let failed = Plan::fail(&operation, error, now).into_step(&operation, Some(epoch), now);
+                answer = self.store.step(failed.into_iter().collect(), now).await.map_err(Error::from);
+            }
+            answers.extend(answer?);
+        }
+        Ok(answers)
+    }
+
+    /// Tells the loops and the log what a step did.
+    fn tell(&self, stepped: &Stepped) {
+        if let Kind::CatchUp(_) = stepped.operation.kind {
+            self.metrics.fired.inc_by(stepped.runs.len() as u64);
+        }
+        if !stepped.runs.is_empty() {
+            self.wakes.claimable();
+        }
+        tell_end(&stepped.operation);
+    }
+
+    /// Decides the next step of an operation.
+    async fn plan_step(&self, operation: &Operation, now: Timestamp) -> Result<Plan, Error> {
+        match &operation.kind {
+            Kind::Redrive(which) => {
+                let (runs, event) = self.dead_letters(operation, which, now).await?;
+                Ok(Plan { event, effect: Effect::Redrive(runs), ledger: None })
+            }
+            Kind::Acknowledge(which) => {
+                let (runs, event) = self.dead_letters(operation, which, now).await?;
+                Ok(Plan { event, effect: Effect::Acknowledge(runs), ledger: None })
+            }
+            Kind::CatchUp(catch_up) => self.plan_catch_up(operation, catch_up, now).await,
+        }
+    }
+
+    /// From the newest down: a run that dies again meanwhile is above the cursor and is not met twice.
+    async fn dead_letters(
+        &self,
+        operation: &Operation,
+        which: &DeadLetters,
+        now: Timestamp,
+    ) -> Result<(Vec<RunId>, Event), Error> {
+        let filter = RunFilter {
+            tenant: Some(operation.tenant),
+            job: which.job,
+            kind: which.kind.clone(),
+            queue: which.queue.clone(),
+            is_dead: Some(true),
+            born_from: which.born_from,
+            born_before: which.born_before,
+            ..RunFilter::default()
+        };
+        let after = match operation.cursor {
+            Cursor::Run(sequence) => Some(sequence),
+            Cursor::Start | Cursor::Slot(_) => None,
+        };
+        let page = self.store.runs(&filter, PageRequest { after, limit: STEP_MAX }).await?;
+        let event = match page.next {
+            Some(next) => Event::Stepped { cursor: Cursor::Run(next), resume_at: now },
+            None => Event::Succeeded,
+        };
+        Ok((page.items.iter().map(Run::id).collect(), event))
+    }
+
+    /// The slots of about a second, as runs of the job as it is now.
+    async fn plan_catch_up(
+        &self,
+        operation: &Operation,
+        catch_up: &CatchUp,
+        now: Timestamp,
+    ) -> Result<Plan, Error> {
+        let Cursor::Slot(from) = operation.cursor else {
+            let error = "it does not know at which slot to begin".into();
+            return Ok(Plan::end(operation, Event::Failed { error }, Fate::MissedCatchUp, now));
+        };
+        let Some(stored) = self.store.jobs(&[catch_up.job]).await?.into_iter().next().flatten() else {
+            let event = Event::Cancelled { reason: Some("the job was deleted".into()) };
+            return Ok(Plan::end(operation, event, Fate::SkippedCancel, now));
+        };
+        let job = &stored.job;
+        if let JobState::Paused(_) = job.state {
+            let event = Event::Stepped { cursor: operation.cursor, resume_at: now + HELD_FOR };
+            return Ok(Plan { event, effect: Effect::Nothing, ledger: None });
+        }
+        let spec = Spec { schedule: catch_up.schedule.clone(), ..job.spec.clone() };
+        let timetable = self.timetables.of(&Job { spec, ..Job::clone(job) })?;
+        let rate = catch_up.rate.max(1);
+        let count = STEP_MAX.min(rate as usize);
+        let mut slots: Vec<Timestamp> = std::iter::successors(Some(from), |slot| timetable.next_after(*slot))
+            .take_while(|slot| *slot <= catch_up.to)
+            .take(count + 1)
+            .collect();
+        let rest = slots.split_off(count.min(slots.len()));
+        let starts_at = |index: usize| now + apart(rate) * index as i32;
+        let event = match rest.first() {
+            Some(slot) => Event::Stepped { cursor: Cursor::Slot(*slot), resume_at: starts_at(count) },
+            None => Event::Succeeded,
+        };
+        let births = slots.iter().enumerate();
+        let births = births.map(|(index, slot)| birth(job, *slot, starts_at(index), &mut None, now));
+        let effect = Effect::Births { job: job.id, version: job.version, births: births.collect() };
+        Ok(Plan { event, effect, ledger: None })
+    }
+}
+
+/// How far apart the runs of a catch-up start. Rounded up, so that there are never more in a second.
+fn apart(rate: u32) -> SignedDuration {
+    SignedDuration::from_micros(i64::from(1_000_000_u32.div_ceil(rate)))
+}
+
+/// A decided step.
+struct Plan {
+    event: Event,
+    effect: Effect,
+    ledger: Option<LedgerEntry>,
+}
+
+impl Plan {
+    /// Ends an operation before all is done. Slots that it still owes become an entry of the ledger.
+    fn end(operation: &Operation, event: Event, fate: Fate, now: Timestamp) -> Self {
+        let ledger = match (&operation.kind, operation.cursor) {
+            (Kind::CatchUp(catch_up), Cursor::Slot(from)) => Some(LedgerEntry {
+                job: catch_up.job,
+                tenant: operation.tenant,
+                from,
+                to: catch_up.to,
+                slots: operation.total.unwrap_or_default().saturating_sub(operation.done).max(1),
+                fate,
+                decided_at: now,
+            }),
+            (Kind::Redrive(_) | Kind::Acknowledge(_) | Kind::CatchUp(_), _) => None,
+        };
+        Plan { event, effect: Effect::Nothing, ledger }
+    }
+
+    fn fail(operation: &Operation, error: &Error, now: Timestamp) -> Self {
+        Plan::end(operation, Event::Failed { error: error.to_string() }, Fate::MissedCatchUp, now)
+    }
+
+    /// How many runs it is about.
+    fn effect_runs(&self) -> usize {
+        match &self.effect {
+            Effect::Nothing => 0,
+            Effect::Redrive(runs) | Effect::Acknowledge(runs) => runs.len(),
+            Effect::Births { births, .. } => births.len(),
+        }
+    }
+
+    /// The step for the store; none if the operation has ended.
+    fn into_step(self, operation: &Operation, epoch: Option<Epoch>, now: Timestamp) -> Option<Step> {
+        let mut operation = operation.clone();
+        operation.apply(self.event, now).ok()?;
+        let ledger = self.ledger.into_iter().collect();
+        Some(Step { operation, epoch, effect: self.effect, ledger, request: None })
+    }
+}
+
+impl Operated {
+    fn look_at(&mut self, at: Timestamp) {
+        self.next_at = Some(self.next_at.map_or(at, |next| next.min(at)));
+    }
+}
+
+fn tell_end(operation: &Operation) {
+    if operation.is_running() {
+        return;
+    }
+    let (state, kind) = (operation.state.as_str(), operation.kind.as_str());
+    tracing::info!(
+        operation_id = %operation.id, kind, state, done = operation.done, failed = operation.failed,
+        error = operation.error.as_deref(), "operation ended"
+    );
+}
+
+/// The duty.
+pub(crate) struct Operating {
+    engine: Arc<Engine>,
+    epochs: watch::Receiver<Arc<Epochs>>,
+    /// Since when it has been waiting for slots that are due.
+    yields_since: Option<Timestamp>,
+}
+
+impl Operating {
+    pub(crate) fn new(engine: Arc<Engine>, epochs: watch::Receiver<Arc<Epochs>>) -> Self {
+        Operating { engine, epochs, yields_since: None }
+    }
+}
+
+#[async_trait]
+impl Duty for Operating {
+    const NAME: &'static str = "operations";
+
+    async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
+        if self.engine.wakes.is_behind.load(Ordering::Relaxed) {
+            let since = *self.yields_since.get_or_insert(now);
+            if now.duration_since(since) < YIELD_MAX {
+                return Ok(Next::At(now + YIELD_FOR));
+            }
+        }
+        self.yields_since = None;
+        let epochs = Arc::clone(&self.epochs.borrow());
+        let operated = self.engine.operate(&epochs).await?;
+        Ok(match operated.next_at {
+            Some(at) if at <= now => Next::Now,
+            next_at => Next::At(next_at.map_or(now + LOOK_EVERY, |at| at.min(now + LOOK_EVERY))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_executor::block_on;
+    use punctual_domain::id::WorkerId;
+    use punctual_schedule::Tzdb;
+    use punctual_store::{Memory, Shards, Store};
+
+    use super::*;
+    use crate::clock::{ManualClock, SystemEntropy};
+
+    #[test]
+    fn operations_wait_while_firing_is_behind_but_not_for_ever() {
+        let store = Arc::new(Memory::new(4));
+        let clock = Arc::new(ManualClock::new(Timestamp::UNIX_EPOCH));
+        let tzdb = Arc::new(Tzdb::bundled());
+        let engine = Arc::new(Engine::new(store.clone(), clock, Arc::new(SystemEntropy), tzdb));
+        let (ttl, now) = (std::time::Duration::from_secs(60), engine.now());
+        let held = block_on(store.acquire(WorkerId::new(now, 1), Shards::All, ttl, now)).expect("free");
+        let (_sender, epochs) = watch::channel(Arc::new(Epochs::new(held)));
+        let kind = Kind::Redrive(DeadLetters::default());
+        let start = engine.start_operation(TenantId::DEFAULT, kind, None, |_, _| ());
+        let id = block_on(start).expect("started").id;
+        let mut operating = Operating::new(Arc::clone(&engine), epochs);
+        let mut pass = |now| block_on(operating.run_once(now)).expect("a pass");
+        engine.wakes.is_behind.store(true, Ordering::Relaxed);
+        let state = || block_on(engine.operation(TenantId::DEFAULT, id)).expect("there").is_running();
+        assert_eq!(pass(now), Next::At(now + YIELD_FOR));
+        let almost = now + YIELD_MAX - YIELD_FOR;
+        assert_eq!(pass(almost), Next::At(almost + YIELD_FOR));
+        assert!(state(), "slots that are due go first");
+        pass(now + YIELD_MAX);
+        assert!(!state(), "but it ends at last");
+    }
+}

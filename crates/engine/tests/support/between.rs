@@ -1,0 +1,117 @@
+//! The reference store with something that happens around a commit: another node's work before it, or an answer that
+//! never arrives after it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
+use punctual_store::{
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing, Heartbeat, Held,
+    JobFilter, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable,
+    Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+};
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+pub(crate) struct Between {
+    pub(crate) store: Arc<Memory>,
+    /// Done once, before the next step is committed.
+    pub(crate) before_step: Mutex<Option<Hook>>,
+    /// What is fired or stepped is committed, and the caller hears of a failure.
+    pub(crate) loses_answers: AtomicBool,
+    /// Whatever this operation does meets something damaged.
+    pub(crate) damages: Mutex<Option<OperationId>>,
+}
+
+impl Between {
+    pub(crate) fn new(store: Arc<Memory>) -> Self {
+        Between {
+            store,
+            before_step: Mutex::default(),
+            loses_answers: AtomicBool::new(false),
+            damages: Mutex::default(),
+        }
+    }
+
+    fn answer<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+        match self.loses_answers.load(Ordering::Relaxed) {
+            true => Err(Error::Unavailable { reason: "the connection broke off".into() }),
+            false => answer,
+        }
+    }
+}
+
+macro_rules! between {
+    ($(fn $verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)+) => {
+        #[async_trait]
+        impl Store for Between {
+            fn shard_count(&self) -> u16 {
+                self.store.shard_count()
+            }
+
+            async fn fire(
+                &self,
+                firings: Vec<Firing>,
+                now: Timestamp,
+            ) -> Result<Vec<Result<Vec<Run>, Refused>>, Error> {
+                self.answer(self.store.fire(firings, now).await)
+            }
+
+            async fn step(
+                &self,
+                steps: Vec<Step>,
+                now: Timestamp,
+            ) -> Result<Vec<Result<Stepped, Refused>>, Error> {
+                let hook = self.before_step.lock().unwrap().take();
+                // On a thread of its own, like another process: it blocks on futures.
+                hook.into_iter().for_each(|hook| std::thread::spawn(hook).join().unwrap());
+                let damaged = *self.damages.lock().unwrap();
+                let does = |step: &Step| step.effect != Effect::Nothing;
+                if steps.iter().any(|step| Some(step.operation.id) == damaged && does(step)) {
+                    return Err(Error::Damaged { what: "a run cannot be read".into() });
+                }
+                self.answer(self.store.step(steps, now).await)
+            }
+
+            $(async fn $verb(&self, $($name: $type),*) -> Result<$answer, Error> {
+                self.store.$verb($($name),*).await
+            })+
+        }
+    };
+}
+
+between! {
+    fn acquire(owner: WorkerId, shards: Shards, ttl: Duration, now: Timestamp) -> Vec<(ShardId, Epoch)>;
+    fn release(owner: WorkerId, now: Timestamp) -> ();
+    fn put_jobs(puts: Vec<Put>, now: Timestamp) -> Vec<Result<(), Refused>>;
+    fn jobs(ids: &[JobId]) -> Vec<Option<Stored>>;
+    fn job_versions(versions: &[(JobId, Version)]) -> Vec<Option<Stored>>;
+    fn job_by_key(tenant: TenantId, key: &str) -> Option<JobId>;
+    fn list_jobs(filter: &JobFilter, page: PageRequest<JobId>) -> Page<Stored, JobId>;
+    fn request(tenant: TenantId, key: &str, now: Timestamp) -> Option<Subject>;
+    fn remember(requests: Vec<Subject>, now: Timestamp) -> Vec<Result<(), Refused>>;
+    fn trigger(triggers: Vec<Trigger>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+    fn due(query: DueQuery) -> DuePage;
+    fn is_due(entries: &[Due]) -> Vec<bool>;
+    fn claim(claim: Claim, now: Timestamp) -> Vec<Run>;
+    fn next_available_at(shards: &Shards) -> Option<Timestamp>;
+    fn heartbeat(worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat;
+    fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+    fn expired(lease: Duration, now: Timestamp, limit: usize) -> Vec<Run>;
+    fn cancel(cancellations: Vec<Cancellation>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+    fn run(id: RunId) -> Option<RunDetail>;
+    fn runs(filter: &RunFilter, page: PageRequest<Sequence>) -> Page<Run, Sequence>;
+    fn ledger(job: JobId, page: PageRequest<Timestamp>) -> Page<LedgerEntry, Timestamp>;
+    fn redrive(runs: &[RunId], now: Timestamp) -> Vec<Result<Run, Refused>>;
+    fn acknowledge(runs: &[RunId]) -> Vec<Result<(), Refused>>;
+    fn retain(now: Timestamp, limit: usize) -> u64;
+    fn runnable(shards: &Shards, now: Timestamp, limit: usize) -> Runnable;
+    fn operation(id: OperationId) -> Option<Operation>;
+    fn operations(filter: &OperationFilter, page: PageRequest<OperationId>) -> Page<Operation, OperationId>;
+    fn put_tenant(name: &TenantName, now: Timestamp) -> Tenant;
+    fn tenants() -> Vec<Tenant>;
+}

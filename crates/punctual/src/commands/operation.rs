@@ -1,0 +1,118 @@
+//! `punctual operation`: long work that the server does by itself.
+
+use clap::{Args, Subcommand, ValueEnum};
+use comfy_table::Cell;
+use jiff::Timestamp;
+use punctual_api::operation::Operation;
+
+use super::remote::{self, Paging, Remote};
+use super::run::word;
+use super::{moment, output};
+use crate::failure::{EXIT_CODES, Failure};
+
+/// List, read and cancel long work over many runs
+#[derive(Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List operations, newest first
+    List {
+        /// In this state
+        #[arg(long, value_enum)]
+        state: Option<State>,
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Show an operation: what it does, how far it is, and how it ended
+    Get {
+        /// The operation's id
+        operation: String,
+    },
+    /// End an operation between two steps; what it did stays done
+    Cancel {
+        /// The operation's id
+        operation: String,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum State {
+    Running,
+    Succeeded,
+    Failed,
+    Cancelled,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    remote::run(execute(arguments))
+}
+
+async fn execute(arguments: &Arguments) -> Result<(), Failure> {
+    let remote = &arguments.remote;
+    let client = remote.client()?;
+    match &arguments.command {
+        Command::List { state, paging } => {
+            let state = state.map(word);
+            remote.show_list(client.operations(state.as_deref()), paging, table).await
+        }
+        Command::Get { operation } => remote.show(&client.operation(operation).await?, page),
+        Command::Cancel { operation } => remote
+            .show(&client.cancel_operation(operation).await?, |operation, _| {
+                format!("operation {} is cancelled; {} were done\n", operation.id, operation.done)
+            }),
+    }
+}
+
+fn table(operations: &[&Operation], now: Timestamp) -> String {
+    let mut table = output::table(&["OPERATION", "KIND", "STATE", "DONE", "FAILED", "STARTED", "ENDED"]);
+    for operation in operations {
+        table.add_row(vec![
+            Cell::new(&operation.id),
+            Cell::new(&operation.kind),
+            output::state(&operation.state),
+            Cell::new(done(operation)),
+            Cell::new(operation.failed),
+            Cell::new(moment::full(operation.created_at, now)),
+            Cell::new(operation.finished_at.map(|at| moment::full(at, now)).unwrap_or_default()),
+        ]);
+    }
+    output::lines(&table)
+}
+
+fn page(operation: &Operation, now: Timestamp) -> String {
+    let mut facts = output::facts();
+    let mut fact = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            facts.add_row(vec![name.to_string(), value]);
+        }
+    };
+    let filter = operation.filter.as_ref();
+    fact("operation", Some(operation.id.clone()));
+    fact("kind", Some(operation.kind.clone()));
+    fact("state", Some(operation.state.clone()));
+    fact("job", operation.job_id.clone().or_else(|| filter?.job.clone()));
+    fact("type", filter.and_then(|filter| filter.r#type.clone()));
+    fact("queue", filter.and_then(|filter| filter.queue.clone()));
+    fact("done", Some(done(operation)));
+    fact("failed", Some(operation.failed.to_string()));
+    fact("started", Some(moment::full(operation.created_at, now)));
+    fact("went on", Some(moment::full(operation.updated_at, now)));
+    fact("ended", operation.finished_at.map(|at| moment::full(at, now)));
+    fact("why", operation.error.as_deref().map(output::safe));
+    output::lines(&facts)
+}
+
+fn done(operation: &Operation) -> String {
+    match operation.total {
+        Some(total) => format!("{} of {total}", operation.done),
+        None => operation.done.to_string(),
+    }
+}

@@ -1,0 +1,108 @@
+//! Step: an operation goes on, together with what the step does.
+//!
+//! The version is the compare-and-set: whoever writes the next one does the step.
+
+use jiff::Timestamp;
+use punctual_domain::Operation;
+use punctual_domain::id::Version;
+use punctual_store::record::encode_operation;
+use punctual_store::{Effect, Error, Parent, Refused, Step, Stepped};
+use rusqlite::{OptionalExtension, params};
+
+use super::{Answer, JobCode, refuse};
+use crate::error::failed;
+use crate::row::millis;
+use crate::writer::Batch;
+
+impl Batch<'_> {
+    pub(crate) fn step(&mut self, step: Step, now: Timestamp) -> Answer<Stepped> {
+        self.check()?;
+        let Step { mut operation, epoch, effect, ledger, request } = step;
+        if let Some(epoch) = epoch {
+            let shard = self.memory.shards.get(usize::from(operation.id.shard().0));
+            if !shard.is_some_and(|shard| shard.owner.is_some() && shard.epoch == epoch) {
+                refuse!(Refused::StaleEpoch);
+            }
+        }
+        if !self.is_next(&operation)? {
+            refuse!(Refused::StaleStep);
+        }
+        if let Effect::Births { job, version, .. } = &effect {
+            match self.current(*job)? {
+                None | Some((_, JobCode::DELETED)) => refuse!(Refused::NoJob),
+                Some((current, _)) if current != *version => refuse!(Refused::WrongVersion { current }),
+                Some(_) => {}
+            }
+        }
+        if let Err(refused) = self.remember(request.as_ref(), now)? {
+            return Ok(Err(refused));
+        }
+        // From here on it is done.
+        let mut runs = Vec::new();
+        let (mut done, mut failed) = (0, 0);
+        match effect {
+            Effect::Nothing => {}
+            Effect::Redrive(ids) => {
+                for id in ids {
+                    match self.redrive(id, now)? {
+                        Ok(run) => runs.push(run),
+                        Err(_) => failed += 1,
+                    }
+                }
+                done = runs.len() as u64;
+            }
+            Effect::Acknowledge(ids) => {
+                for id in ids {
+                    match self.acknowledge(id)? {
+                        Ok(()) => done += 1,
+                        Err(_) => failed += 1,
+                    }
+                }
+            }
+            Effect::Births { job, version, births } => {
+                let parent = Parent { job, tenant: operation.tenant, version };
+                for birth in births {
+                    runs.push(self.give_birth(parent, birth, now)?);
+                }
+                done = runs.len() as u64;
+            }
+        }
+        for entry in &ledger {
+            self.insert_ledger(entry)?;
+        }
+        operation.done += done;
+        operation.failed += failed;
+        self.write_operation(&operation)?;
+        Ok(Ok(Stepped { operation, runs }))
+    }
+
+    /// Whether an operation is the one after what is stored.
+    fn is_next(&self, operation: &Operation) -> Result<bool, Error> {
+        let known: Option<(u32, bool)> = self
+            .connection
+            .prepare_cached("select version, finished_at is null from operations where id = ?1")
+            .and_then(|mut statement| {
+                let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+                statement.query_row([operation.id.as_bytes()], read).optional()
+            })
+            .map_err(failed)?;
+        Ok(match known {
+            Some((version, is_running)) => is_running && Version(version).next() == operation.version,
+            None => operation.version == Version::FIRST,
+        })
+    }
+
+    pub(super) fn write_operation(&self, operation: &Operation) -> Result<(), Error> {
+        self.line(
+            "insert or replace into operations values (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                operation.id.as_bytes(),
+                operation.tenant.0,
+                operation.version.0,
+                encode_operation(operation)?,
+                operation.is_running().then(|| millis(operation.resume_at)),
+                operation.finished_at.map(millis)
+            ],
+        )
+    }
+}

@@ -1,0 +1,91 @@
+//! Operations: steps that are done once, and saved with what they do.
+
+use std::ops::Bound;
+
+use jiff::Timestamp;
+use punctual_domain::Operation;
+use punctual_domain::id::{OperationId, Version};
+
+use super::state::State;
+use crate::error::Refused;
+use crate::page::{Page, PageRequest};
+use crate::verbs::{Effect, OperationFilter, Runnable, Shards, Step, Stepped};
+
+impl State {
+    pub(super) fn step(&mut self, step: Step, now: Timestamp) -> Result<Stepped, Refused> {
+        let Step { mut operation, epoch, effect, ledger, request } = step;
+        if epoch.is_some_and(|epoch| !self.is_current(operation.id.shard(), epoch)) {
+            return Err(Refused::StaleEpoch);
+        }
+        let is_next = match self.operations.get(&operation.id) {
+            Some(known) => known.is_running() && known.version.next() == operation.version,
+            None => operation.version == Version::FIRST,
+        };
+        if !is_next {
+            return Err(Refused::StaleStep);
+        }
+        if let Effect::Births { job, version, .. } = &effect {
+            let current = self.job(*job).ok_or(Refused::NoJob)?.job.version;
+            if current != *version {
+                return Err(Refused::WrongVersion { current });
+            }
+        }
+        self.remember(request, now)?;
+        // From here on it is done.
+        let mut runs = Vec::new();
+        let (mut done, mut failed) = (0, 0);
+        match effect {
+            Effect::Nothing => {}
+            Effect::Redrive(ids) => {
+                for id in ids {
+                    match self.redrive(id, now) {
+                        Ok(run) => runs.push(run),
+                        Err(_) => failed += 1,
+                    }
+                }
+                done = runs.len() as u64;
+            }
+            Effect::Acknowledge(ids) => {
+                for id in ids {
+                    match self.acknowledge(id) {
+                        Ok(()) => done += 1,
+                        Err(_) => failed += 1,
+                    }
+                }
+            }
+            Effect::Births { job, births, .. } => {
+                let job = self.job(job).ok_or(Refused::NoJob)?.job.clone();
+                runs.extend(births.into_iter().map(|birth| self.give_birth(&job, birth, now)));
+                done = runs.len() as u64;
+            }
+        }
+        for entry in ledger {
+            self.ledger.insert((entry.job, entry.from), entry);
+        }
+        operation.done += done;
+        operation.failed += failed;
+        self.operations.insert(operation.id, operation.clone());
+        Ok(Stepped { operation, runs })
+    }
+
+    pub(super) fn runnable(&self, shards: &Shards, now: Timestamp, limit: usize) -> Runnable {
+        let wanted = |operation: &&Operation| operation.is_running() && shards.contains(operation.id.shard());
+        let mut waiting: Vec<&Operation> = self.operations.values().filter(wanted).collect();
+        waiting.sort_by_key(|operation| (operation.resume_at, operation.id));
+        let count = waiting.iter().take(limit).take_while(|operation| operation.resume_at <= now).count();
+        Runnable {
+            operations: waiting[..count].iter().map(|operation| (*operation).clone()).collect(),
+            next_at: waiting.get(count).map(|operation| operation.resume_at),
+        }
+    }
+
+    pub(super) fn list_operations(
+        &self,
+        filter: &OperationFilter,
+        page: &PageRequest<OperationId>,
+    ) -> Page<Operation, OperationId> {
+        let below = page.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let operations = self.operations.range((Bound::Unbounded, below)).rev();
+        page.fill(operations.map(|(id, operation)| (*id, filter.matches(operation).then_some(operation))))
+    }
+}

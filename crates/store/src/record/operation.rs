@@ -1,0 +1,232 @@
+//! An operation's row: what is not in columns of its own.
+
+use std::sync::Arc;
+
+use punctual_domain::id::{JobId, OperationId, Sequence, TenantId, Version};
+use punctual_domain::operation::{CatchUp, Cursor, DeadLetters, Kind, Operation, State};
+use serde::{Deserialize, Serialize};
+
+use super::job::{ScheduleRecord, decode_schedule, encode_schedule, is_default};
+use super::{damaged, millis, timestamp};
+use crate::error::Error;
+
+/// Raised when a field changes its meaning; adding one does not need it.
+const FORM: u8 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct OperationRecord {
+    v: u8,
+    kind: KindRecord,
+    state: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cursor: Option<CursorRecord>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    done: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    failed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    resume: i64,
+    created: i64,
+    updated: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    finished: Option<i64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum KindRecord {
+    Redrive(DeadLettersRecord),
+    Acknowledge(DeadLettersRecord),
+    CatchUp { job: String, schedule: Box<ScheduleRecord>, to: i64, rate: u32 },
+}
+
+#[derive(Serialize, Deserialize)]
+struct DeadLettersRecord {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queue: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<i64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CursorRecord {
+    Run(i64),
+    Slot(i64),
+}
+
+/// Writes an operation. Its id, tenant and version are columns of their own.
+pub fn encode_operation(operation: &Operation) -> Result<Vec<u8>, Error> {
+    let record = OperationRecord {
+        v: FORM,
+        kind: match &operation.kind {
+            Kind::Redrive(which) => KindRecord::Redrive(encode_dead_letters(which)),
+            Kind::Acknowledge(which) => KindRecord::Acknowledge(encode_dead_letters(which)),
+            Kind::CatchUp(catch_up) => KindRecord::CatchUp {
+                job: catch_up.job.to_string(),
+                schedule: Box::new(encode_schedule(&catch_up.schedule)),
+                to: millis(catch_up.to),
+                rate: catch_up.rate,
+            },
+        },
+        state: State::ALL.iter().position(|state| *state == operation.state).unwrap_or(0) as u8,
+        cursor: match operation.cursor {
+            Cursor::Start => None,
+            Cursor::Run(sequence) => Some(CursorRecord::Run(sequence.as_i64())),
+            Cursor::Slot(slot) => Some(CursorRecord::Slot(millis(slot))),
+        },
+        done: operation.done,
+        failed: operation.failed,
+        total: operation.total,
+        error: operation.error.clone(),
+        resume: millis(operation.resume_at),
+        created: millis(operation.created_at),
+        updated: millis(operation.updated_at),
+        finished: operation.finished_at.map(millis),
+    };
+    serde_json::to_vec(&record).map_err(|error| damaged(format!("an operation: {error}")))
+}
+
+/// Reads an operation.
+pub fn decode_operation(
+    id: OperationId,
+    tenant: TenantId,
+    version: Version,
+    bytes: &[u8],
+) -> Result<Operation, Error> {
+    let wrong = |what: String| damaged(format!("operation {id}: {what}"));
+    let record: OperationRecord =
+        serde_json::from_slice(bytes).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    if record.v != FORM {
+        return Err(wrong(format!("has form {}, which is not known", record.v)));
+    }
+    let state = State::ALL.get(usize::from(record.state)).copied();
+    Ok(Operation {
+        id,
+        tenant,
+        version,
+        kind: match record.kind {
+            KindRecord::Redrive(which) => Kind::Redrive(decode_dead_letters(which)?),
+            KindRecord::Acknowledge(which) => Kind::Acknowledge(decode_dead_letters(which)?),
+            KindRecord::CatchUp { job, schedule, to, rate } => Kind::CatchUp(Box::new(CatchUp {
+                job: job_id(&job)?,
+                schedule: decode_schedule(*schedule)?,
+                to: timestamp(to)?,
+                rate,
+            })),
+        },
+        state: state.ok_or_else(|| wrong(format!("is in state {}", record.state)))?,
+        cursor: match record.cursor {
+            None => Cursor::Start,
+            Some(CursorRecord::Run(number)) => Cursor::Run(Sequence::from_i64(number)),
+            Some(CursorRecord::Slot(at)) => Cursor::Slot(timestamp(at)?),
+        },
+        done: record.done,
+        failed: record.failed,
+        total: record.total,
+        error: record.error,
+        resume_at: timestamp(record.resume)?,
+        created_at: timestamp(record.created)?,
+        updated_at: timestamp(record.updated)?,
+        finished_at: record.finished.map(timestamp).transpose()?,
+    })
+}
+
+fn encode_dead_letters(which: &DeadLetters) -> DeadLettersRecord {
+    DeadLettersRecord {
+        job: which.job.map(|job| job.to_string()),
+        kind: which.kind.clone(),
+        queue: which.queue.clone(),
+        from: which.born_from.map(millis),
+        before: which.born_before.map(millis),
+    }
+}
+
+fn decode_dead_letters(record: DeadLettersRecord) -> Result<DeadLetters, Error> {
+    Ok(DeadLetters {
+        job: record.job.as_deref().map(job_id).transpose()?,
+        kind: record.kind,
+        queue: record.queue,
+        born_from: record.from.map(timestamp).transpose()?,
+        born_before: record.before.map(timestamp).transpose()?,
+    })
+}
+
+fn job_id(text: &str) -> Result<JobId, Error> {
+    text.parse().map_err(|_| damaged(format!("`{text}` is not a job's id")))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use punctual_domain::id::ShardId;
+    use punctual_domain::operation::Event;
+    use punctual_schedule::Schedule;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).expect("in range")
+    }
+
+    #[test]
+    fn operations_of_every_kind_and_state_read_back() {
+        let job = JobId::new(at(0), ShardId(5), 9);
+        let which = DeadLetters {
+            job: Some(job),
+            kind: Some("report".into()),
+            queue: Some("slow".into()),
+            born_from: Some(at(-9)),
+            born_before: Some(at(-1)),
+        };
+        let schedule = Schedule::parse("*/5 9-17 * * MON-FRI").expect("valid");
+        let catch_up = Box::new(CatchUp { job, schedule, to: at(60), rate: 7 });
+        let id = OperationId::new(at(0), ShardId(5), 1);
+        for kind in [
+            Kind::Redrive(DeadLetters::default()),
+            Kind::Redrive(which.clone()),
+            Kind::Acknowledge(which),
+            Kind::CatchUp(catch_up),
+        ] {
+            let mut operation = Operation::new(id, TenantId(4), kind, at(0));
+            for event in [
+                Event::Stepped { cursor: Cursor::Run(Sequence::first_at(at(1), 2)), resume_at: at(5) },
+                Event::Stepped { cursor: Cursor::Slot(at(7)), resume_at: at(6) },
+                Event::Failed { error: "why".into() },
+            ] {
+                operation.apply(event, at(3)).expect("running");
+                (operation.done, operation.failed, operation.total) = (5, 1, Some(9));
+                let bytes = encode_operation(&operation).expect("written");
+                assert_eq!(
+                    decode_operation(id, TenantId(4), operation.version, &bytes),
+                    Ok(operation.clone())
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_damage() {
+        let id = OperationId::new(at(0), ShardId(5), 1);
+        for text in [
+            "",
+            "{}",
+            r#"{"v":2,"kind":{"redrive":{}},"state":0,"resume":0,"created":0,"updated":0}"#,
+            r#"{"v":1,"kind":{"redrive":{}},"state":4,"resume":0,"created":0,"updated":0}"#,
+            r#"{"v":1,"kind":{"redrive":{"job":"x"}},"state":0,"resume":0,"created":0,"updated":0}"#,
+            r#"{"v":1,"kind":{"dance":{}},"state":0,"resume":0,"created":0,"updated":0}"#,
+        ] {
+            let read = decode_operation(id, TenantId(1), Version::FIRST, text.as_bytes());
+            assert!(matches!(read, Err(Error::Damaged { .. })), "{text}");
+        }
+    }
+}
