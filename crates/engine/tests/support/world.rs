@@ -18,7 +18,7 @@ use punctual_store::{Due, DueQuery, Memory, PageRequest, RunFilter, Shards, Stor
 pub(crate) const TENANT: TenantId = TenantId::DEFAULT;
 
 #[derive(Debug, Default)]
-struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Entropy for Counter {
     fn bits(&self) -> u64 {
