@@ -110,9 +110,15 @@ impl Drop for Server {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: String,
+    head: String,
 }
 
 impl Answer {
+    /// A header's value; empty if it is not there.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        header(&self.head, name).unwrap_or_default()
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
@@ -140,13 +146,17 @@ pub(crate) fn call(
     let broken = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "an incomplete answer");
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(broken)?;
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(broken)?;
-    let length = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
-    });
+    let length = header(head, "content-length").and_then(|value| value.parse::<usize>().ok());
     // An answer that was cut off acknowledges nothing.
     if length.is_some_and(|length| body.len() != length) {
         return Err(broken());
     }
-    Ok(Answer { status, body: body.to_owned() })
+    Ok(Answer { status, body: body.to_owned(), head: head.to_owned() })
+}
+
+fn header<'h>(head: &'h str, wanted: &str) -> Option<&'h str> {
+    head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case(wanted).then_some(value.trim())
+    })
 }
