@@ -77,6 +77,11 @@ impl World {
         block_on(self.store.job_versions(&[(run.job, run.version)])).unwrap().remove(0).unwrap().job
     }
 
+    /// A job as it is now.
+    pub(crate) fn job_of_id(&self, id: punctual_domain::JobId) -> Arc<punctual_domain::Job> {
+        block_on(self.store.jobs(&[id])).unwrap().remove(0).unwrap().job
+    }
+
     /// All runs, newest first.
     pub(crate) fn runs(&self) -> Vec<punctual_domain::Run> {
         block_on(self.store.runs(&RunFilter::default(), PageRequest::first(1_000))).unwrap().items
