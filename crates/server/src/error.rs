@@ -29,6 +29,8 @@ pub(crate) enum Error {
     KeyReused,
     /// `If-None-Match: *`, and there is one.
     AlreadyThere,
+    /// `If-Match`, and there is none.
+    NotThere(String),
     /// No such operation.
     OperationNotFound(String),
     /// Too many at once.
@@ -108,6 +110,10 @@ impl Error {
             Error::AlreadyThere => new(
                 Code::VersionConflict,
                 "there is a job with this key already; leave `If-None-Match` out to change it".into(),
+            ),
+            Error::NotThere(key) => new(
+                Code::VersionConflict,
+                format!("there is no job with the key `{key}`; leave `If-Match` out to create it"),
             ),
             Error::OperationNotFound(id) => {
                 new(Code::OperationNotFound, format!("operation `{id}` not found"))
