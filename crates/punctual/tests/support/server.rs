@@ -30,7 +30,7 @@ impl Server {
     /// The log, if it ends without listening.
     #[allow(clippy::zombie_processes, reason = "it is waited for when the server is dropped")]
     pub(crate) fn try_start(data: &Path, arguments: &[&str]) -> Result<Server, String> {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_punctual"))
+        let mut child = command()
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
             .args(arguments)
@@ -86,6 +86,10 @@ impl Server {
         self.log.take().map(|log| log.join().expect("the log is read")).unwrap_or_default()
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     pub(crate) fn get(&self, path: &str) -> Value {
         let answer = call(self.address, "GET", path, &[], "").expect("the server answers");
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
@@ -95,6 +99,16 @@ impl Server {
     pub(crate) fn post(&self, path: &str, body: &str) -> Answer {
         call(self.address, "POST", path, &[], body).expect("the server answers")
     }
+}
+
+/// The binary, with no settings from outside.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    for name in ["PUNCTUAL_SERVER", "PUNCTUAL_TENANT", "PUNCTUAL_DATA", "PUNCTUAL_CONFIG", "PUNCTUAL_CA_FILE"]
+    {
+        command.env_remove(name);
+    }
+    command
 }
 
 impl Drop for Server {
