@@ -31,10 +31,11 @@ const RULES: [Rule; 11] = [
         may_use: &["punctual-domain", "punctual-schedule"],
         must_not_use: &["reqwest", "hyper-rustls", "url"],
     },
+    // The embedded store is for its tests alone: what is opened again must have been on disk.
     Rule {
         package: "punctual-engine",
-        may_use: &["punctual-schedule", "punctual-domain", "punctual-store"],
-        must_not_use: &["tokio-postgres", "rusqlite", "axum", "hyper"],
+        may_use: &["punctual-schedule", "punctual-domain", "punctual-store", "punctual-store-embedded"],
+        must_not_use: &["punctual-store-embedded", "tokio-postgres", "rusqlite", "axum", "hyper"],
     },
     Rule {
         package: "punctual-store",

@@ -15,8 +15,8 @@ use punctual_domain::run::{Cause, Run};
 use punctual_schedule::every::Origin;
 use punctual_schedule::{Kind, Progress, Timetable};
 use punctual_store::{
-    Birth, Carry, CarryTo, Due, DueKey, DueQuery, DueWhen, Expect, OpenRuns, Put, Refused, Shards, Stored,
-    Subject, Trigger,
+    Birth, Carry, CarryTo, Due, DueKey, DueQuery, DueWhen, Expect, OpenRuns, PageRequest, Put, Refused,
+    RunFilter, Shards, Stored, Subject, Trigger,
 };
 
 use crate::engine::Engine;
@@ -46,6 +46,9 @@ pub enum Waiting {
 
 /// An overdue entry older than this many slots is found by asking for more of them, not by guessing.
 const CANDIDATES_MAX: usize = 10_000;
+
+/// The last slot that was fired is among so many runs: others may have been triggered since.
+const RECENT: usize = 100;
 
 /// A change that meets another one is tried again this often.
 const TRIES: usize = 5;
@@ -313,6 +316,7 @@ impl Engine {
         expected: Option<Version>,
         decide: impl Fn(&Job, Timestamp) -> Result<Option<Change>, Error> + Send,
     ) -> Result<Registered, Error> {
+        let mut last_slot = None;
         for _ in 0..TRIES {
             let now = self.clock.now();
             let stored = self.find(tenant, id).await?;
@@ -325,7 +329,7 @@ impl Engine {
                 let next_slot = next_slot(&stored.job, &timetable, stored.progress, now);
                 return Ok(Registered { job: stored.job, next_slot, is_unchanged: true });
             };
-            let (put, registered) = self.prepare_change(&stored, change, now).await?;
+            let (put, registered) = self.prepare_change(&stored, change, last_slot, now).await?;
             // Which of the candidates is carried over is decided by the store; being told of one too many does no harm.
             let carried = put.carry.iter().flat_map(|carry| &carry.candidates).map(|due| due.of(&put.job));
             let dues: Vec<Due> = put.due.into_iter().chain(carried).collect();
@@ -335,8 +339,10 @@ impl Engine {
                     self.wakes.claimable(); // Waiting runs may have another lane or queue by now.
                     return Ok(registered);
                 }
-                // It was changed or fired since it was read.
-                Some(Err(Refused::WrongVersion { .. } | Refused::NotDue)) => {}
+                // It was changed since it was read.
+                Some(Err(Refused::WrongVersion { .. })) => {}
+                // It was fired since it was read; or the clock was set back, and its next slot is not the next by the clock.
+                Some(Err(Refused::NotDue)) => last_slot = self.last_slot(id).await?,
                 Some(Err(refused)) => return Err(self.refused(refused, &registered.job, None, now).await?),
                 None => break,
             }
@@ -344,10 +350,12 @@ impl Engine {
         Err(busy())
     }
 
+    /// `last_slot` is the last one that was fired, if that is known.
     async fn prepare_change(
         &self,
         old: &Stored,
         change: Change,
+        mut last_slot: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<(Put, Registered), Error> {
         let timetable = self.timetables.of(&change.job)?;
@@ -364,7 +372,13 @@ impl Engine {
             true => Progress { last_completion: Some(now), ..old.progress },
             false => old.progress,
         };
-        let next_slot = next_slot(&change.job, &timetable, progress, now);
+        if change.skipped_since.is_some() {
+            // A paused job has no due entry that would tell what was fired before.
+            last_slot = self.last_slot(old.job.id).await?;
+        }
+        // Editing never fires, and a clock that steps back never fires twice.
+        let from = last_slot.map_or(now, |slot| slot.max(now));
+        let next_slot = next_slot(&change.job, &timetable, progress, from);
         let is_new_schedule = old.job.spec.schedule != change.job.spec.schedule;
         if change.job.is_active() && is_new_schedule && next_slot.is_none() {
             timetable.must_fire_after(now)?;
@@ -373,7 +387,7 @@ impl Engine {
         let mut unfired = Vec::new();
         if next_slot.is_some() && was_due && !counts_from_completion(&old.job) {
             let old_timetable = self.timetables.of(&old.job)?;
-            if let Some(slot) = old_timetable.next_given(now, old.progress) {
+            if let Some(slot) = old_timetable.next_given(from, old.progress) {
                 unfired.clone_from(&candidates);
                 unfired.push(due(&old.job, &old_timetable, slot));
             }
@@ -393,6 +407,17 @@ impl Engine {
             job: Arc::clone(&job),
         };
         Ok((put, Registered { job, next_slot, is_unchanged: false }))
+    }
+
+    /// The last slot of a job that was fired or accounted for. Runs are numbered in the order they were fired, also when
+    /// the clock steps back.
+    async fn last_slot(&self, job: JobId) -> Result<Option<Timestamp>, Error> {
+        let filter = RunFilter { job: Some(job), ..RunFilter::default() };
+        let runs = self.store.runs(&filter, PageRequest::first(RECENT)).await?.items;
+        let fired = runs.iter().filter(|run| run.cause == Cause::Schedule).map(|run| run.scheduled_for).max();
+        let accounted =
+            self.store.ledger(job, PageRequest::first(1)).await?.items.first().map(|entry| entry.to);
+        Ok(fired.max(accounted))
     }
 
     /// Where the job's due entry may be if its slot has come but was not fired yet: its slots from the

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_executor::block_on;
 use jiff::SignedDuration;
 use punctual_domain::Spec;
-use punctual_domain::id::{TenantId, Version, WorkerId};
+use punctual_domain::id::{JobId, TenantId, Version, WorkerId};
 use punctual_domain::job::JobState;
 use punctual_domain::ledger::Fate;
 use punctual_domain::policy::catch_up::CatchUp;
@@ -141,6 +141,67 @@ fn an_edit_just_after_a_slot_neither_loses_nor_doubles_it() {
     block_on(world.engine.update(TENANT, registered.job.id, None, renamed, Waiting::Keep)).unwrap();
     assert_eq!(world.slots(&registered, 2), [at("13:00:00")], "the slot is still due, under the new version");
     assert_eq!(world.slots(&registered, 1), [], "and not under the old one");
+}
+
+/// What is done to a job after the clock stepped back from 12:35 to 12:05, and its next slot then. It has been fired, or
+/// has been accounted for, up to 12:30.
+type Edit = (&'static str, &'static str, fn(&World, JobId));
+
+const EDITS: [Edit; 4] = [
+    ("renamed", "12:40:00", |world, id| {
+        let renamed = Spec { name: "renamed".into(), ..spec("*/10 * * * *") };
+        block_on(world.engine.update(TENANT, id, None, renamed, Waiting::Keep)).unwrap();
+    }),
+    ("another schedule", "12:45:00", |world, id| {
+        block_on(world.engine.update(TENANT, id, None, spec("*/15 * * * *"), Waiting::Keep)).unwrap();
+    }),
+    ("paused and resumed", "12:40:00", |world, id| {
+        block_on(world.engine.pause(TENANT, id, None, pause())).unwrap();
+        block_on(world.engine.resume(TENANT, id, None)).unwrap();
+    }),
+    ("triggered and renamed", "12:40:00", |world, id| {
+        block_on(world.engine.trigger(TENANT, id, None, None)).unwrap();
+        let renamed = Spec { name: "renamed".into(), ..spec("*/10 * * * *") };
+        block_on(world.engine.update(TENANT, id, None, renamed, Waiting::Keep)).unwrap();
+    }),
+];
+
+#[test]
+fn an_edit_after_the_clock_stepped_back_neither_waits_nor_fires_twice() {
+    for is_accounted_for in [false, true] {
+        for (what, expected, edit) in EDITS {
+            let world = World::new();
+            let mut job = spec("*/10 * * * *");
+            job.policies.catch_up = CatchUp::None;
+            let registered = world.try_register(job).unwrap();
+            match is_accounted_for {
+                true => drop(world.advance(SignedDuration::from_mins(35))),
+                false => (0..3).for_each(|_| drop(world.advance(SignedDuration::from_mins(10)))),
+            }
+            world.clock.advance(at("12:05:00").duration_since(world.clock.now()));
+            edit(&world, registered.job.id);
+            let version = world.job_of_id(registered.job.id).version;
+            assert_eq!(world.slots(&registered, version.0), [at(expected)], "{what}, {is_accounted_for}");
+            let before = world.runs().len();
+            assert_eq!(
+                world.advance(SignedDuration::from_mins(30)).runs.len(),
+                0,
+                "{what}: it is 12:35 again"
+            );
+            assert_eq!(world.runs().len(), before, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_single_slot_that_was_fired_stays_fired_when_the_clock_steps_back() {
+    let world = World::new();
+    let registered = world.register("@at 2026-01-01T13:00:00Z");
+    assert_eq!(world.advance(SignedDuration::from_mins(60)).runs.len(), 1);
+    world.clock.advance(SignedDuration::from_mins(-30));
+    let renamed = Spec { name: "renamed".into(), ..spec("@at 2026-01-01T13:00:00Z") };
+    block_on(world.engine.update(TENANT, registered.job.id, None, renamed, Waiting::Keep)).unwrap();
+    assert_eq!(world.due(), []);
 }
 
 #[test]

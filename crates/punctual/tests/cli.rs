@@ -1,42 +1,34 @@
 //! The commands that ask a server, end to end: the real binary against a real server on a port of its own.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Read, Write};
+#[path = "support/server.rs"]
+mod server;
+
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A server in a directory of its own, killed at the end of the test.
-struct Server {
-    process: Child,
-    url: String,
+use self::server::{Server, command};
+
+/// A server in a directory of its own, and the commands that ask it.
+struct Remote {
+    server: Server,
     directory: tempfile::TempDir,
 }
 
-impl Server {
-    fn start() -> Server {
-        Server::start_in(tempfile::tempdir().unwrap())
+impl Remote {
+    fn start() -> Remote {
+        let directory = tempfile::tempdir().unwrap();
+        let server = Server::start_with(&directory.path().join("data"), &["--log", "warn"]);
+        Remote { server, directory }
     }
 
-    fn start_in(directory: tempfile::TempDir) -> Server {
-        let mut process = command()
-            .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data"])
-            .arg(directory.path().join("data"))
-            .stderr(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stderr.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        let url = line.trim().rsplit(' ').next().unwrap().to_string();
-        assert!(url.starts_with("http://"), "{line}");
-        // Whatever else it says must not fill the pipe.
-        std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
-        Server { process, url, directory }
+    fn url(&self) -> String {
+        self.server.url()
     }
 
     fn path(&self, name: &str) -> String {
@@ -44,7 +36,7 @@ impl Server {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        command().args(arguments).args(["--server", &self.url]).output().unwrap()
+        command().args(arguments).args(["--server", &self.url()]).output().unwrap()
     }
 
     /// What a command that succeeds says.
@@ -76,22 +68,6 @@ impl Server {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-    for name in ["PUNCTUAL_SERVER", "PUNCTUAL_TENANT", "PUNCTUAL_DATA", "PUNCTUAL_CONFIG", "PUNCTUAL_CA_FILE"]
-    {
-        command.env_remove(name);
-    }
-    command
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -137,7 +113,7 @@ const BROKEN: &str = "HTTP/1.1 500 Oh\r\ncontent-length: 11\r\nconnection: close
 
 #[test]
 fn a_job_goes_through_its_life() {
-    let server = Server::start();
+    let server = Remote::start();
     let (url, received) = receiver(vec![OK]);
     let job = server.json(&[
         "job",
@@ -204,7 +180,7 @@ fn a_job_goes_through_its_life() {
 
 #[test]
 fn a_file_is_read_edited_and_written_back_unless_it_changed_meanwhile() {
-    let server = Server::start();
+    let server = Remote::start();
     let file = server.path("job.json");
     let body =
         r#"{"name":"a","key":"k","schedule":{"after":"PT1H"},"target":{"discard":{}},"payload":{"n": 1.50}}"#;
@@ -229,7 +205,7 @@ fn a_file_is_read_edited_and_written_back_unless_it_changed_meanwhile() {
 
 #[test]
 fn wrong_input_is_told_field_by_field() {
-    let server = Server::start();
+    let server = Remote::start();
     let (code, message) =
         server.fails(&["job", "create", "x", "--cron", "0 2 * * FRY", "--url", "ftp://host"]);
     assert_eq!(code, 2, "{message}");
@@ -258,7 +234,7 @@ fn a_server_that_is_not_there_is_said_with_the_way_out() {
 
 #[test]
 fn a_dead_run_is_understood_redriven_and_acknowledged() {
-    let server = Server::start();
+    let server = Remote::start();
     let (url, received) = receiver(vec![BROKEN, BROKEN, OK]);
     let create = ["job", "create", "x", "--now", "--url", &url, "--key"];
     let create = |key: &str| server.json(&[&create[..], &[key, "--max-attempts", "1"]].concat());
@@ -294,7 +270,7 @@ fn a_dead_run_is_understood_redriven_and_acknowledged() {
 
 #[test]
 fn a_waiting_run_is_cancelled() {
-    let server = Server::start();
+    let server = Remote::start();
     // Nobody listens: the first attempt fails, and the second is long away.
     let url = format!("http://{}/", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
     let job = server.json(&[
@@ -325,7 +301,7 @@ fn a_waiting_run_is_cancelled() {
 
 #[test]
 fn jobs_are_imported_and_exported() {
-    let server = Server::start();
+    let server = Remote::start();
     let (from, to) = (server.path("from.ndjson"), server.path("to.ndjson"));
     let mut lines = String::new();
     for n in 0..2_500 {
@@ -341,6 +317,15 @@ fn jobs_are_imported_and_exported() {
     assert_eq!(exported.lines().count(), 2_500);
     assert!(exported.contains("\"payload\":{\"n\": 17.0}"), "payloads stay as they were written");
     assert_eq!(server.json(&["job", "list", "--all"])["items"].as_array().unwrap().len(), 2_500);
+
+    // Of what is paused it says that an import does not know.
+    let paused = server.path("paused.ndjson");
+    let first = server.json(&["job", "list"])["items"][0].clone();
+    server.says(&["job", "pause", id(&first)]);
+    let output = server.run(&["job", "export", &paused, "--state", "paused"]);
+    assert_eq!(std::fs::read_to_string(&paused).unwrap().lines().count(), 1);
+    let note = text(&output.stderr);
+    assert!(note.contains("1 of them are paused; an import registers them active"), "{note}");
 
     // What was exported can be imported, for another tenant too.
     server.says(&["tenant", "create", "acme"]);
@@ -365,12 +350,12 @@ fn jobs_are_imported_and_exported() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    let server = Server::start();
+    let server = Remote::start();
     server.says(&["job", "create", "x", "--every", "1h", "--discard"]);
     for arguments in [&["job", "list"][..], &["job", "export"], &["job", "list", "--all", "-o", "json"]] {
         let mut process = command()
             .args(arguments)
-            .args(["--server", &server.url])
+            .args(["--server", &server.url()])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -382,7 +367,7 @@ fn a_reader_that_goes_away_is_no_error() {
 
 #[test]
 fn a_running_server_is_backed_up_and_the_backup_restored_and_checked() {
-    let server = Server::start();
+    let server = Remote::start();
     server.says(&["job", "create", "x", "--every", "1h", "--discard", "--key", "k"]);
     let (data, backup, restored) = (server.path("data"), server.path("backup"), server.path("restored"));
     let run = |arguments: &[&str]| {

@@ -29,6 +29,8 @@ pub(crate) enum Error {
     KeyReused,
     /// `If-None-Match: *`, and there is one.
     AlreadyThere,
+    /// `If-Match`, and there is none.
+    NotThere(String),
     /// No such route.
     RouteNotFound(String),
     /// The route does not take this method.
@@ -103,6 +105,10 @@ impl Error {
             Error::AlreadyThere => new(
                 Code::VersionConflict,
                 "there is a job with this key already; leave `If-None-Match` out to change it".into(),
+            ),
+            Error::NotThere(key) => new(
+                Code::VersionConflict,
+                format!("there is no job with the key `{key}`; leave `If-Match` out to create it"),
             ),
             Error::RouteNotFound(path) => new(
                 Code::RouteNotFound,

@@ -189,7 +189,12 @@ pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text
         return Err(Error::AlreadyThere);
     }
     let spec = Spec { name: if spec.name.is_empty() { key.clone() } else { spec.name.clone() }, ..spec };
-    let (registered, is_new) = call.shared.engine.upsert(call.tenant, &key, expected, spec).await?;
+    let answer = call.shared.engine.upsert(call.tenant, &key, expected, spec).await;
+    let (registered, is_new) = answer.map_err(|error| match error {
+        // RFC 9110: what was to match is not there, so the condition is false.
+        punctual_engine::Error::JobNotFound(key) if expected.is_some() => Error::NotThere(shorten(&key)),
+        error => error.into(),
+    })?;
     match is_new {
         true => Ok(created(&call, &registered)),
         false => changed(&call, &registered).await,

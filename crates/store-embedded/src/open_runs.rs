@@ -1,7 +1,8 @@
 //! What the writer keeps in memory: owners, workers, running attempts, the open runs of each job.
 //!
 //! All of it can be read from the database, and is when the store is opened or a transaction failed;
-//! signs of life are the exception, and everybody has a lease's time to give one anew.
+//! signs of life are the exception, of workers and of owners of shards, and everybody has a lease's time to give one
+//! anew.
 
 use std::collections::{HashMap, HashSet};
 
@@ -80,6 +81,11 @@ impl Memory {
     pub(crate) fn reload(&self, connection: &Connection, recent: &Recent) -> Result<Self, Error> {
         let mut fresh = Memory::load(connection, recent)?;
         fresh.liveness = self.liveness.clone();
+        for (shard, known) in fresh.shards.iter_mut().zip(&self.shards) {
+            if (shard.owner, shard.epoch) == (known.owner, known.epoch) {
+                shard.expires_at = known.expires_at;
+            }
+        }
         fresh.last = fresh.last.max(self.last);
         Ok(fresh)
     }

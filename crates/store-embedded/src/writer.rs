@@ -3,7 +3,7 @@
 //! It takes what has arrived, does it in one transaction, commits, and only then answers. Promise: an
 //! answer is sent after the fsync of its commit; if anything in a transaction fails, all of it is undone,
 //! everybody hears of it with the reason, and what is kept in memory is read anew. After a full disk it goes
-//! on with the next write for which there is room. After a failed fsync it takes no more writes: the system may
+//! on with the next write for which there is room, and tries one itself while nobody asks. After a failed fsync it takes no more writes: the system may
 //! have dropped the pages it could not write and report the next fsync as a success, so only opening the store
 //! anew, which reads and verifies what is on disk, brings it back.
 
@@ -28,6 +28,9 @@ const QUEUE: usize = 1_024;
 
 /// A transaction takes what arrives while it is being done, but answers are not kept longer than this.
 const GROUP_FOR: Duration = Duration::from_millis(4);
+
+/// While writes fail, one is tried this often: `/readyz` says so a second after there is room.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 /// The database and what the writer keeps in memory about it.
 pub(crate) struct Writer {
@@ -159,7 +162,7 @@ impl Drop for Writers {
 
 fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared) -> Writer {
     let mut is_writable = true;
-    while let Some(first) = receiver.blocking_recv() {
+    while let Some(first) = next(&mut receiver, is_writable || writer.memory.has_failed.is_some()) {
         while shared.is_waiting.load(Ordering::Acquire) {
             std::thread::park_timeout(Duration::from_micros(200));
         }
@@ -174,10 +177,15 @@ fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared
             undo(&mut writer, failure);
         }
         drop(gate);
-        shared.commits.fetch_add(1, Ordering::Relaxed);
         match &result {
-            Ok(()) if is_writable => {}
-            Ok(()) => shared.set_health(Health::default()),
+            // It would have succeeded on a full disk too.
+            Ok(Committed::Nothing) => {}
+            Ok(Committed::Something) => {
+                shared.commits.fetch_add(1, Ordering::Relaxed);
+                if !is_writable {
+                    shared.set_health(Health::default());
+                }
+            }
             // One write that went wrong says nothing about the next.
             Err(failure) if failure.at == Step::Write && writer.memory.has_failed.is_none() => {}
             Err(failure) => {
@@ -186,12 +194,30 @@ fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared
             }
         }
         is_writable = shared.health.lock().unwrap_or_else(PoisonError::into_inner).writable;
-        let result = result.map_err(|failure| failure.error);
+        let result = result.map(|_| ()).map_err(|failure| failure.error);
         for acknowledge in acknowledges {
             acknowledge(result.clone());
         }
     }
     writer
+}
+
+/// The next write, as soon as there is one. While writes fail and nobody asks for one, one that tells whether they still
+/// do.
+fn next(receiver: &mut mpsc::Receiver<Work>, can_wait: bool) -> Option<Work> {
+    if can_wait {
+        return receiver.blocking_recv();
+    }
+    let asked = Instant::now();
+    while asked.elapsed() < PROBE_EVERY {
+        match receiver.try_recv() {
+            Ok(work) => return Some(work),
+            Err(mpsc::error::TryRecvError::Disconnected) => return None,
+            Err(mpsc::error::TryRecvError::Empty) => std::thread::park_timeout(PROBE_EVERY / 50),
+        }
+    }
+    // Nobody waits for the answer: health tells it.
+    Some(work(|batch: &mut Batch<'_>| batch.probe(), oneshot::channel().0))
 }
 
 /// Brings everything into the database and empties the log. If that fails, the next process does it.
@@ -207,6 +233,13 @@ fn close(writer: Writer, directory: &Directory) {
             tracing::warn!(%error, "cannot empty the log; it is read when the store is opened again");
         }
     }
+}
+
+/// What a transaction has changed on disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Committed {
+    Nothing,
+    Something,
 }
 
 /// Why a transaction was undone.
@@ -231,8 +264,9 @@ fn transaction(
     first: Work,
     receiver: &mut mpsc::Receiver<Work>,
     acknowledges: &mut Vec<Acknowledge>,
-) -> Result<(), Failure> {
+) -> Result<Committed, Failure> {
     let started = Instant::now();
+    let changes = writer.connection.total_changes();
     let begun = match writer.memory.has_failed.clone() {
         Some(error) => Err(Failure { at: Step::Refused, error }),
         None => writer
@@ -257,7 +291,12 @@ fn transaction(
     writer.connection.execute_batch("commit").map_err(|error| match is_fsync(&error) {
         true => Failure { at: Step::Fsync, error: cannot_be_trusted("of the log") },
         false => Failure { at: Step::Commit, error: failed(error) },
-    })
+    })?;
+    // Statements that make or drop tables change rows of ours as well.
+    match writer.connection.total_changes() == changes {
+        true => Ok(Committed::Nothing),
+        false => Ok(Committed::Something),
+    }
 }
 
 /// Undoes a transaction: on disk, and in memory by reading it anew.
@@ -394,7 +433,7 @@ mod tests {
             (failure, Box::new(move |_| reply.send(done).unwrap()))
         });
         let mut acknowledges = Vec::new();
-        let failure = transaction(&mut writer, work, &mut receiver, &mut acknowledges).unwrap_err();
+        let failure = transaction(&mut writer, work, &mut receiver, &mut acknowledges).err().unwrap();
         assert!(failure.at == Step::Begin, "{}", failure.error);
         acknowledges.into_iter().for_each(|acknowledge| acknowledge(Err(failure.error.clone())));
         assert_eq!(answer.try_recv().unwrap(), Err(failure.error), "it was told, and not done");

@@ -1,7 +1,8 @@
 //! The suite once more, with an index of births that is written after every third, and the store closed and opened again before every verb: nothing that counts
-//! lives in memory only. (Signs of life do; from the first heartbeat on the store stays open.)
+//! lives in memory only. (Signs of life do; from the first heartbeat or renewal on the store stays open.)
 #![allow(clippy::unwrap_used)]
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,14 +23,15 @@ use tokio::sync::Mutex;
 struct Reopened {
     options: Options,
     store: Mutex<Option<Embedded>>,
-    has_heartbeats: AtomicBool,
+    has_signs: AtomicBool,
+    owners: Mutex<HashSet<WorkerId>>,
 }
 
 /// Opens the store anew and asks it.
 macro_rules! anew {
     ($self:ident, $verb:ident($($argument:expr),*)) => {{
         let mut store = $self.store.lock().await;
-        if store.is_none() || !$self.has_heartbeats.load(Ordering::Relaxed) {
+        if store.is_none() || !$self.has_signs.load(Ordering::Relaxed) {
             drop(store.take());
             *store = Some(Embedded::open_as(&$self.options, Opening { segment_births: 3, is_same_process: true }).unwrap());
         }
@@ -50,6 +52,9 @@ impl Store for Reopened {
         ttl: Duration,
         now: Timestamp,
     ) -> Result<Vec<(ShardId, Epoch)>, Error> {
+        if !self.owners.lock().await.insert(owner) {
+            self.has_signs.store(true, Ordering::Relaxed);
+        }
         anew!(self, acquire(owner, shards, ttl, now))
     }
 
@@ -127,7 +132,7 @@ impl Store for Reopened {
 
     async fn heartbeat(&self, worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Result<Heartbeat, Error> {
         let reply = anew!(self, heartbeat(worker, held, now));
-        self.has_heartbeats.store(true, Ordering::Relaxed);
+        self.has_signs.store(true, Ordering::Relaxed);
         reply
     }
 
@@ -215,7 +220,12 @@ impl Store for Reopened {
 fn run(case: Case) {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { directory: directory.path().join("data"), shards: SHARDS };
-    let store = Reopened { options, store: Mutex::new(None), has_heartbeats: AtomicBool::new(false) };
+    let store = Reopened {
+        options,
+        store: Mutex::new(None),
+        has_signs: AtomicBool::new(false),
+        owners: Mutex::default(),
+    };
     futures_executor::block_on(case(Arc::new(store)));
 }
 

@@ -18,7 +18,7 @@ use punctual_store::{Due, DueQuery, Memory, PageRequest, RunFilter, Shards, Stor
 pub(crate) const TENANT: TenantId = TenantId::DEFAULT;
 
 #[derive(Debug, Default)]
-struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Entropy for Counter {
     fn bits(&self) -> u64 {
@@ -109,6 +109,11 @@ impl World {
     /// A run's job, in the version it was fired with.
     pub(crate) fn job_of(&self, run: &punctual_domain::Run) -> Arc<punctual_domain::Job> {
         block_on(self.store.job_versions(&[(run.job, run.version)])).unwrap().remove(0).unwrap().job
+    }
+
+    /// A job as it is now.
+    pub(crate) fn job_of_id(&self, id: punctual_domain::JobId) -> Arc<punctual_domain::Job> {
+        block_on(self.store.jobs(&[id])).unwrap().remove(0).unwrap().job
     }
 
     /// All runs, newest first.

@@ -30,7 +30,7 @@ impl Server {
     /// The log, if it ends without listening.
     #[allow(clippy::zombie_processes, reason = "it is waited for when the server is dropped")]
     pub(crate) fn try_start(data: &Path, arguments: &[&str]) -> Result<Server, String> {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_punctual"))
+        let mut child = command()
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
             .args(arguments)
@@ -86,6 +86,10 @@ impl Server {
         self.log.take().map(|log| log.join().expect("the log is read")).unwrap_or_default()
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     pub(crate) fn get(&self, path: &str) -> Value {
         let answer = call(self.address, "GET", path, &[], "").expect("the server answers");
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
@@ -95,6 +99,16 @@ impl Server {
     pub(crate) fn post(&self, path: &str, body: &str) -> Answer {
         call(self.address, "POST", path, &[], body).expect("the server answers")
     }
+}
+
+/// The binary, with no settings from outside.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    for name in ["PUNCTUAL_SERVER", "PUNCTUAL_TENANT", "PUNCTUAL_DATA", "PUNCTUAL_CONFIG", "PUNCTUAL_CA_FILE"]
+    {
+        command.env_remove(name);
+    }
+    command
 }
 
 impl Drop for Server {
@@ -110,9 +124,15 @@ impl Drop for Server {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: String,
+    head: String,
 }
 
 impl Answer {
+    /// A header's value; empty if it is not there.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        header(&self.head, name).unwrap_or_default()
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
@@ -140,13 +160,17 @@ pub(crate) fn call(
     let broken = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "an incomplete answer");
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(broken)?;
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(broken)?;
-    let length = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
-    });
+    let length = header(head, "content-length").and_then(|value| value.parse::<usize>().ok());
     // An answer that was cut off acknowledges nothing.
     if length.is_some_and(|length| body.len() != length) {
         return Err(broken());
     }
-    Ok(Answer { status, body: body.to_owned() })
+    Ok(Answer { status, body: body.to_owned(), head: head.to_owned() })
+}
+
+fn header<'h>(head: &'h str, wanted: &str) -> Option<&'h str> {
+    head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case(wanted).then_some(value.trim())
+    })
 }

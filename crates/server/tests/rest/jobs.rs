@@ -52,6 +52,8 @@ async fn a_key_is_registered_once_and_upserted_by_put() {
     assert_eq!(only_new.problem(), (412, "version_conflict".into()));
     let stale = world.call_with("PUT /v1/jobs/key/nightly", &[("if-match", "\"1\"")], body).await;
     assert_eq!(stale.problem(), (412, "version_conflict".into()));
+    let absent = world.call_with("PUT /v1/jobs/key/absent", &[("if-match", "\"1\"")], body).await;
+    assert_eq!(absent.problem(), (412, "version_conflict".into()));
     let posted =
         world.call("POST /v1/jobs", &body.replace("{\"schedule", "{\"key\":\"nightly\",\"schedule")).await;
     assert_eq!(posted.problem(), (409, "key_taken".into()));

@@ -32,11 +32,15 @@ impl Batch<'_> {
             if !wanted.contains(id) || !is_free {
                 continue;
             }
-            // Renewing keeps the epoch; taking over starts a new one, which fences the old owner.
-            let epoch = match shard.owner == Some(owner) {
-                true => shard.epoch,
-                false => Epoch(shard.epoch.0 + 1),
-            };
+            if shard.owner == Some(owner) {
+                // The next process takes the shards whatever the row says, so renewing is not written: an idle node
+                // leaves the disk alone.
+                self.memory.shards[index].expires_at = expires_at;
+                taken.push((id, shard.epoch));
+                continue;
+            }
+            // Taking over starts a new epoch, which fences the old owner.
+            let epoch = Epoch(shard.epoch.0 + 1);
             self.write_shard(index, Some(owner), epoch, expires_at)?;
             taken.push((id, epoch));
         }

@@ -28,6 +28,20 @@ pub async fn shards_are_owned_by_one_at_a_time(store: Arc<dyn Store>) {
     assert_eq!(all.len(), usize::from(store.shard_count()));
 }
 
+/// An owner that renews in time keeps its shards, under the same epochs.
+pub async fn a_renewed_shard_stays_with_its_owner(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    world.store.release(world.node, world.now).await.expect("release");
+    let (first, second) = (world.worker(), world.worker());
+    let taken = store.acquire(first, Shards::All, TTL, world.now).await.expect("acquire");
+    for _ in 0..3 {
+        world.advance(TTL - Duration::from_secs(1));
+        let renewed = store.acquire(first, Shards::All, TTL, world.now).await.expect("acquire");
+        assert_eq!(renewed, taken);
+        assert_eq!(store.acquire(second, Shards::All, TTL, world.now).await.expect("acquire"), []);
+    }
+}
+
 /// Taking over starts a new epoch, and the old owner's writes are refused; renewing keeps it.
 pub async fn a_new_owner_fences_the_old_one(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
