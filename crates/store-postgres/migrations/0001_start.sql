@@ -4,6 +4,9 @@
 create function punctual_now(callers bigint) returns bigint language sql volatile
     as $$ select coalesce(callers, (extract(epoch from clock_timestamp()) * 1000)::bigint) $$;
 
+-- What all nodes of an installation share, such as the secret that signs callbacks.
+create table settings (name text primary key, value bytea not null);
+
 create table tenants (id int primary key, name text not null unique, created_at bigint not null);
 insert into tenants values (1, 'default', 0);
 

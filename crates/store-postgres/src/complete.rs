@@ -30,7 +30,7 @@ with gone as (
     insert into history (class, state, tenant, seq, job, keep_until, record)
     select x.* from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[],
         $7::bytea[]) x (class, state, tenant, seq, job, keep_until, record)
-    where x.seq in (select seq from gone)
+    where (x.seq in (select seq from gone)) is true
     returning state, seq, tenant, job
 ), dead as (
     insert into dead_letters select seq, tenant, job from ended where state in (11, 12) on conflict do nothing

@@ -39,7 +39,8 @@ pub enum Time {
 }
 
 /// Only statements over few rows are sent, and every one has its index; but a plan that was made while a table was
-/// small would be kept when it is large.
+/// small would be kept when it is large. So joins go row by row; a list is looked up in a hashed one by
+/// `(x in (select ...)) is true`, which the planner does not turn into a join.
 const SETTINGS: &str = "set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; \
      set enable_material = off; set jit = off; set idle_in_transaction_session_timeout = '30s'";
 

@@ -41,7 +41,7 @@ with asked as materialized (
     select x.shard, x.at, x.lane, x.tenant, x.job, x.version, x.slot
     from unnest($9::bigint[], $10::smallint[], $11::bigint[], $12::smallint[], $13::int[], $14::uuid[], $15::int[],
         $16::bigint[]) x (n, shard, at, lane, tenant, job, version, slot)
-    where x.n in (select n from fired)
+    where (x.n in (select n from fired)) is true
     on conflict (shard, at, lane, tenant, job, version) do update set slot = excluded.slot
 ), born as (
     insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker,
@@ -51,11 +51,9 @@ with asked as materialized (
     from unnest($17::bigint[], $18::bigint[], $19::smallint[], $20::smallint[], $21::smallint[], $22::int[],
         $23::bigint[], $24::bigint[], $25::int[], $26::int[], $27::uuid[], $28::uuid[], $29::text[], $30::bytea[])
         x (n, seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker, queue, record)
-    where x.n in (select n from fired)
+    where (x.n in (select n from fired)) is true
 )
-select a.n, o.n is not null, f.n is not null
-from asked a left join owned o on o.n = a.n left join fired f on f.n = a.n
-where f.n is null";
+select a.n, a.n in (select n from owned) from asked a where a.n not in (select n from fired)";
 
 /// What has been counted now.
 const PROGRESS: &str = "

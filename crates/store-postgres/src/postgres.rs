@@ -12,8 +12,8 @@ use punctual_store::{
     PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject, Trigger,
 };
 
-use crate::connect::{Options, Time, connection, pool};
-use crate::error::{Failed, OpenError};
+use crate::connect::{Options, Time, connection, pool, without_password};
+use crate::error::{Failed, OpenError, failed};
 use crate::leases::Leases;
 use crate::migrate::migrate;
 use crate::partition::Partitions;
@@ -23,6 +23,7 @@ use crate::sequences::Sequences;
 /// A database that many nodes share.
 #[derive(Debug)]
 pub struct Postgres {
+    address: String,
     pub(crate) pool: Pool,
     pub(crate) shard_count: u16,
     pub(crate) time: Time,
@@ -62,6 +63,7 @@ impl Postgres {
         let shard_count = migrate(&mut client, options).await?;
         drop(client);
         Ok(Postgres {
+            address: without_password(&options.address),
             pool,
             shard_count,
             time: options.time,
@@ -69,6 +71,20 @@ impl Postgres {
             leases: Leases::default(),
             partitions: Partitions::default(),
         })
+    }
+
+    /// Where it is, without a password.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What all nodes share under a name: what is there, or else what is proposed.
+    pub async fn setting(&self, name: &str, proposed: &[u8]) -> Result<Vec<u8>, Error> {
+        let client = self.connection().await?;
+        let insert = "insert into settings values ($1, $2) on conflict do nothing";
+        client.execute(insert, &[&name, &proposed]).await.map_err(failed)?;
+        let row = client.query_one("select value from settings where name = $1", &[&name]).await;
+        Ok(row.map_err(failed)?.get(0))
     }
 
     pub(crate) async fn connection(&self) -> Result<Object, Error> {
