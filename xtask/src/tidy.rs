@@ -15,7 +15,7 @@ struct Rule {
 }
 
 /// The direction of dependencies. A new crate adds its row here first.
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 13] = [
     Rule {
         package: "punctual-schedule",
         may_use: &[],
@@ -47,6 +47,13 @@ const RULES: [Rule; 11] = [
         may_use: &["punctual-domain", "punctual-schedule", "punctual-store"],
         must_not_use: &["tokio-postgres", "axum", "hyper"],
     },
+    Rule {
+        package: "punctual-store-postgres",
+        may_use: &["punctual-domain", "punctual-schedule", "punctual-store", "punctual-testing"],
+        must_not_use: &["punctual-testing", "rusqlite", "axum", "hyper"],
+    },
+    // Real services for tests; nothing that runs uses it.
+    Rule { package: "punctual-testing", may_use: &[], must_not_use: &["tokio"] },
     Rule {
         package: "punctual-api",
         may_use: &["punctual-domain", "punctual-schedule"],
@@ -81,9 +88,11 @@ const RULES: [Rule; 11] = [
             "punctual-server",
             "punctual-store",
             "punctual-store-embedded",
+            "punctual-store-postgres",
+            "punctual-testing",
             "punctual-worker",
         ],
-        must_not_use: &["reqwest"],
+        must_not_use: &["punctual-testing", "reqwest"],
     },
     Rule { package: "xtask", may_use: &[], must_not_use: &["tokio"] },
 ];

@@ -7,12 +7,19 @@ use anyhow::{Context, Result, bail};
 /// A program, the package that has it, and what it is for.
 struct Tool {
     program: &'static str,
+    /// How it is asked whether it is there.
     version: &'static str,
     package: &'static str,
     purpose: &'static str,
 }
 
-const TOOLS: [Tool; 2] = [
+const TOOLS: [Tool; 3] = [
+    Tool {
+        program: "pg_lsclusters",
+        version: "--help",
+        package: "postgresql",
+        purpose: "is the database of a cluster",
+    },
     Tool {
         program: "strace",
         version: "-V",
@@ -48,6 +55,13 @@ fn is_there(tool: &Tool) -> bool {
 fn install(tool: &Tool) -> Result<()> {
     println!("installing {}", tool.package);
     let apt = |words: &[&str]| crate::run(Command::new("apt-get").args(words));
+    if tool.package == "postgresql" {
+        // Tests start servers of their own; the package would start one that stays.
+        let folder = "/etc/postgresql-common/createcluster.d";
+        std::fs::create_dir_all(folder).with_context(|| format!("create {folder}"))?;
+        std::fs::write(format!("{folder}/none.conf"), "create_main_cluster = false\n")
+            .with_context(|| format!("write to {folder}"))?;
+    }
     // The lists may be there already; without them the first try fails.
     if apt(&["install", "--yes", "--no-install-recommends", tool.package]).is_err() {
         apt(&["update"])?;

@@ -23,6 +23,10 @@ pub(crate) struct Settings {
     /// The data directory; created if it is not there [default: punctual-data].
     #[arg(long, env = "PUNCTUAL_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
+    /// A PostgreSQL database, shared by all nodes of a cluster, instead of the data directory:
+    /// postgres://user@host/database.
+    #[arg(long, env = "PUNCTUAL_STORE", value_name = "ADDRESS")]
+    store: Option<String>,
     /// A time zone database to use instead of the system's: a directory, or `bundled`.
     #[arg(long, env = "PUNCTUAL_TZDATA", value_name = "DIR")]
     tzdata: Option<PathBuf>,
@@ -64,6 +68,7 @@ pub(crate) enum LogFormat {
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) data: PathBuf,
+    pub(crate) store: Option<String>,
     pub(crate) tzdata: Option<PathBuf>,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
@@ -89,6 +94,7 @@ impl Config {
         let config = Config {
             listen,
             data: flags.data.or(file.data).unwrap_or_else(|| "punctual-data".into()),
+            store: flags.store.or(file.store),
             tzdata: flags.tzdata.or(file.tzdata),
             log_format: flags.log_format.or(file.log_format).unwrap_or(match is_terminal {
                 true => LogFormat::Pretty,
@@ -116,6 +122,11 @@ impl Config {
                  listen on 127.0.0.1 and put a proxy that checks who calls in front",
                 self.listen
             ));
+        }
+        if let Some(address) = &self.store
+            && !["postgres://", "postgresql://"].iter().any(|scheme| address.starts_with(scheme))
+        {
+            return wrong("store: not an address such as postgres://user@host/database".into());
         }
         if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
             return wrong(format!(
@@ -151,6 +162,9 @@ impl Config {
         };
         line("listen", format!("{:?}", self.listen.to_string()));
         line("data", format!("{:?}", self.data.display().to_string()));
+        if let Some(address) = &self.store {
+            line("store", format!("{address:?}"));
+        }
         if let Some(directory) = &self.tzdata {
             line("tzdata", format!("{:?}", directory.display().to_string()));
         }

@@ -7,6 +7,9 @@ pub enum Error {
     /// The data directory cannot be used.
     #[error(transparent)]
     Open(#[from] punctual_store_embedded::OpenError),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Database(#[from] punctual_store_postgres::OpenError),
     /// The HTTP client cannot be set up.
     #[error("set up the HTTP client: {0}")]
     Http(#[from] punctual_worker::Error),

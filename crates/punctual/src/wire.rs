@@ -16,6 +16,7 @@ use punctual_engine::{Clock, Engine, Node, Seat, SystemClock, SystemEntropy};
 use punctual_schedule::Tzdb;
 use punctual_store::{Memory, Store};
 use punctual_store_embedded::Embedded;
+use punctual_store_postgres::Postgres;
 use punctual_worker::targets::function::Functions;
 use punctual_worker::targets::http::{self, Client, Secret};
 use punctual_worker::transport::Unreachable;
@@ -31,6 +32,8 @@ pub const SHARDS: u16 = 64;
 pub enum Storage {
     /// In a data directory.
     Embedded(PathBuf),
+    /// In a PostgreSQL database, shared with other nodes: its address.
+    Postgres(String),
     /// In memory, gone with the process: for tests and comparisons.
     Memory,
 }
@@ -74,6 +77,8 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     /// The store, if it is a data directory.
     pub embedded: Option<Arc<Embedded>>,
+    /// The store, if it is a PostgreSQL database.
+    pub postgres: Option<Arc<Postgres>>,
     /// The engine.
     pub engine: Arc<Engine>,
     /// The clock.
@@ -82,19 +87,23 @@ pub struct Parts {
 
 impl Parts {
     /// Opens the store.
-    pub fn open(storage: &Storage, tzdb: Arc<Tzdb>) -> Result<Parts, Error> {
-        let (store, embedded): (Arc<dyn Store>, _) = match storage {
-            Storage::Memory => (Arc::new(Memory::new(SHARDS)), None),
+    pub async fn open(storage: &Storage, tzdb: Arc<Tzdb>) -> Result<Parts, Error> {
+        let (mut embedded, mut postgres) = (None, None);
+        let store: Arc<dyn Store> = match storage {
+            Storage::Memory => Arc::new(Memory::new(SHARDS)),
+            Storage::Postgres(address) => {
+                let options = punctual_store_postgres::Options::new(address);
+                Arc::clone(postgres.insert(Arc::new(Postgres::open(&options).await?))) as Arc<dyn Store>
+            }
             Storage::Embedded(directory) => {
                 let options =
                     punctual_store_embedded::Options { directory: directory.clone(), shards: SHARDS };
-                let embedded = Arc::new(Embedded::open(&options)?);
-                (embedded.clone(), Some(embedded))
+                Arc::clone(embedded.insert(Arc::new(Embedded::open(&options)?))) as Arc<dyn Store>
             }
         };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
         let engine = Engine::new(store.clone(), clock.clone(), Arc::new(SystemEntropy), tzdb);
-        Ok(Parts { store, embedded, engine: Arc::new(engine), clock })
+        Ok(Parts { store, embedded, postgres, engine: Arc::new(engine), clock })
     }
 }
 
@@ -109,7 +118,7 @@ pub struct Running {
 impl Running {
     /// Opens the store and starts everything.
     pub async fn start(options: Options) -> Result<Running, Error> {
-        let parts = Parts::open(&options.storage, Arc::clone(&options.tzdb))?;
+        let parts = Parts::open(&options.storage, Arc::clone(&options.tzdb)).await?;
         Running::start_on(parts, options).await
     }
 

@@ -92,7 +92,7 @@ pub(crate) struct Common {
     #[arg(long, value_enum, default_value_t = Target::Discard)]
     target: Target,
     /// Where jobs and runs are kept.
-    #[arg(long, value_enum, default_value_t = Store::Embedded)]
+    #[arg(long, default_value = "embedded", value_name = "embedded|memory|postgres://...")]
     store: Store,
     /// A directory for the data; a temporary one, removed afterwards, if not given.
     #[arg(long)]
@@ -111,10 +111,25 @@ enum Target {
     Http,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, PartialEq, Eq)]
 enum Store {
     Embedded,
     Memory,
+    /// The address of an empty database.
+    Postgres(String),
+}
+
+impl std::str::FromStr for Store {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "embedded" => Ok(Store::Embedded),
+            "memory" => Ok(Store::Memory),
+            address if address.starts_with("postgres") => Ok(Store::Postgres(address.into())),
+            _ => Err("`embedded`, `memory` or postgres://user@host/database".into()),
+        }
+    }
 }
 
 /// Runs the command.

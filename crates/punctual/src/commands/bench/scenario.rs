@@ -45,9 +45,10 @@ impl Bench {
             (None, None) => bail!("no directory"),
         };
         std::fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
-        let storage = match common.store {
+        let storage = match &common.store {
             Store::Embedded => Storage::Embedded(directory.join("data")),
             Store::Memory => Storage::Memory,
+            Store::Postgres(address) => Storage::Postgres(address.clone()),
         };
         let receiver = match common.target {
             Target::Discard => None,
@@ -67,8 +68,8 @@ impl Bench {
         Ok(Arc::new(Tzdb::open(None)?))
     }
 
-    fn open(&self) -> Result<Parts> {
-        Ok(Parts::open(&self.storage, Self::tzdb()?)?)
+    async fn open(&self) -> Result<Parts> {
+        Ok(Parts::open(&self.storage, Self::tzdb()?).await?)
     }
 
     async fn start(&self, parts: Parts) -> Result<Running> {
@@ -88,7 +89,7 @@ impl Bench {
     fn fsync_ms(&self) -> Result<Option<f64>> {
         match self.storage {
             Storage::Embedded(_) => Ok(Some(fsync(&self.directory)?.as_secs_f64() * 1e3)),
-            Storage::Memory => Ok(None),
+            Storage::Memory | Storage::Postgres(_) => Ok(None),
         }
     }
 
@@ -163,7 +164,7 @@ pub(super) async fn steady(
 ) -> Result<Account> {
     ensure!(jobs > 0 && rate > 0 && jobs >= rate, "at least one job per slot of a second is needed");
     let bench = Bench::new(common).await?;
-    let parts = bench.open()?;
+    let parts = bench.open().await?;
     let period_ms = jobs * 1_000 / rate;
     let phase = |n: u64| match aligned {
         true => n * period_ms / jobs / 1_000 * 1_000,
@@ -208,7 +209,7 @@ pub(super) async fn steady(
 /// All jobs due in one second.
 pub(super) async fn burst(jobs: u64, common: &Common) -> Result<Account> {
     let bench = Bench::new(common).await?;
-    let parts = bench.open()?;
+    let parts = bench.open().await?;
     let begin = after_registering(jobs)?;
     let slot = |n: u64| begin + millis(n * 1_000 / jobs);
     let (ids, registering) =
@@ -238,7 +239,7 @@ pub(super) async fn burst(jobs: u64, common: &Common) -> Result<Account> {
 /// Jobs that are all due before the engine starts.
 pub(super) async fn drain(runs: u64, common: &Common) -> Result<Account> {
     let bench = Bench::new(common).await?;
-    let parts = bench.open()?;
+    let parts = bench.open().await?;
     let due = after_registering(runs)?;
     let (ids, registering) = register(&parts.engine, runs, |n| bench.spec(n, &format!("@at {due}"))).await?;
     let disk_before = disk(&bench.storage)?;
@@ -275,7 +276,7 @@ const WATCHED: SignedDuration = SignedDuration::from_secs(20);
 /// Fills a data directory with far jobs, some that will be overdue, and some that fire every second.
 pub(super) async fn fill(jobs: u64, overdue: u64, common: &Common) -> Result<()> {
     let bench = Bench::new(common).await?;
-    let parts = bench.open()?;
+    let parts = bench.open().await?;
     let far = Timestamp::now().as_second() + 400 * 86_400;
     let (_, took) = register(&parts.engine, jobs + ON_TIME, |n| {
         let schedule = match n < jobs {
@@ -311,7 +312,7 @@ pub(super) async fn catalogue(jobs: u64, overdue: u64, common: &Common) -> Resul
     let bytes = disk(&bench.storage)?.unwrap_or(0);
     let before = Usage::now();
     let restarted_at = Timestamp::now();
-    let parts = bench.open()?;
+    let parts = bench.open().await?;
     let running = bench.start(parts).await?;
     // The slots after the restart are the ones that can be on time.
     let (from, to) = (restarted_at + SignedDuration::from_secs(1), restarted_at + WATCHED);
@@ -377,7 +378,7 @@ async fn owed_on_time(
 fn disk(storage: &Storage) -> Result<Option<u64>> {
     match storage {
         Storage::Embedded(directory) => Ok(Some(size_of(Path::new(directory))?)),
-        Storage::Memory => Ok(None),
+        Storage::Memory | Storage::Postgres(_) => Ok(None),
     }
 }
 

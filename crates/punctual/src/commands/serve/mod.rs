@@ -72,13 +72,22 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         .await
         .with_context(|| format!("listen on {}; is another server running there?", config.listen))?;
     let address = listener.local_addr().context("the address of the server")?;
-    let mut options = Options::new(Storage::Embedded(config.data.clone()), Arc::clone(&tzdb));
+    let storage = match &config.store {
+        Some(address) => Storage::Postgres(address.clone()),
+        None => Storage::Embedded(config.data.clone()),
+    };
+    let mut options = Options::new(storage, Arc::clone(&tzdb));
     let policy = config.policy().map_err(|_| anyhow::anyhow!("the settings were checked before"))?;
     options.http = http::Options { policy: policy.clone(), ..http::Options::default() };
     options.concurrency = config.concurrency;
     options.lease = Duration::from_secs(config.lease);
-    let parts = punctual::wire::Parts::open(&options.storage, Arc::clone(&tzdb))?;
-    options.secrets = vec![secret::load(&config.data)?];
+    let parts = punctual::wire::Parts::open(&options.storage, Arc::clone(&tzdb)).await?;
+    options.secrets = vec![match &parts.postgres {
+        Some(store) => secret::shared(store).await?,
+        None => secret::load(&config.data)?,
+    }];
+    let place =
+        parts.postgres.as_ref().map_or(config.data.display().to_string(), |store| store.address().into());
     let running = Running::start_on(parts, options).await?;
     let node = running.id();
     let ready = Arc::new(Ready::new(&running));
@@ -99,8 +108,8 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         true => Some(demo::start(running.engine()).await?),
         false => None,
     };
-    greet(address, &config, demo.is_some());
-    tracing::info!(%node, %address, data = %config.data.display(), "serving");
+    greet(address, &place, demo.is_some());
+    tracing::info!(%node, %address, data = %place, "serving");
     let (stop, stopping) = watch::channel(false);
     let router = punctual_server::router(state);
     let serving = tokio::spawn(
@@ -160,8 +169,7 @@ async fn signal(message: &str) -> Result<()> {
 }
 
 /// Says where things are, and the first three things to try.
-fn greet(address: SocketAddr, config: &Config, is_demo: bool) {
-    let data = config.data.display();
+fn greet(address: SocketAddr, data: &str, is_demo: bool) {
     let create = format!(
         "curl -d '{{\"name\":\"hello\",\"schedule\":{{\"every\":\"PT5S\"}},\"target\":{{\"http\":{{\"url\":\
          \"http://127.0.0.1:9000/hook\"}}}}}}' http://{address}/v1/jobs"

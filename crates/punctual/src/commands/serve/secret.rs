@@ -1,4 +1,5 @@
-//! The secret that signs callbacks: made at the first start, kept in the data directory.
+//! The secret that signs callbacks: made at the first start, kept in the data directory or in the database that all
+//! nodes share.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -6,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use punctual_store_postgres::Postgres;
 use punctual_worker::targets::http::Secret;
 
 /// The file's name.
@@ -21,12 +23,23 @@ pub(super) fn load(data: &Path) -> Result<Secret> {
     }
 }
 
-fn make(path: &Path) -> Result<Secret> {
+/// The secret of a cluster: the first node to start makes it.
+pub(super) async fn shared(store: &Postgres) -> Result<Secret> {
+    let text = store.setting(FILE, random()?.reveal().as_bytes()).await.context("read the signing secret")?;
+    let text = String::from_utf8(text).context("read the signing secret")?;
+    Ok(Secret::parse(&text)?)
+}
+
+fn random() -> Result<Secret> {
     let mut bytes = [0; 32];
     fs::File::open("/dev/urandom")
         .and_then(|mut random| std::io::Read::read_exact(&mut random, &mut bytes))
         .context("read random bytes")?;
-    let secret = Secret::from_random(&bytes)?;
+    Ok(Secret::from_random(&bytes)?)
+}
+
+fn make(path: &Path) -> Result<Secret> {
+    let secret = random()?;
     // Complete or not there: a half-written secret would sign nothing that anybody can verify.
     let temporary = path.with_extension("new");
     let write = || -> std::io::Result<()> {

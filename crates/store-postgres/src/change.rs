@@ -1,0 +1,291 @@
+//! Changes of jobs that are there: edit, pause, resume, delete.
+//!
+//! The rows of their shards are taken first, which no fire shares meanwhile; so each change is read, decided and written
+//! as if it were alone. Promise: a slot that was due is fired before, or carried over, or accounted for.
+
+use std::collections::HashMap;
+
+use deadpool_postgres::Transaction;
+use jiff::Timestamp;
+use punctual_domain::LedgerEntry;
+use punctual_domain::id::{JobId, Version};
+use punctual_domain::lifecycle::{self, Event};
+use punctual_store::{Carry, CarryTo, Due, DueWhen, Error, Expect, OpenRuns, Put, Refused, ledger_entry};
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use crate::due::{DELETE_DUE, DueColumns, FIND_DUE, INSERT_DUE, due_params};
+use crate::error::Failed;
+use crate::open_runs::OpenColumns;
+use crate::partition::{Ended, end};
+use crate::postgres::{Postgres, transact};
+use crate::put_jobs::write_open;
+use crate::requests::remember;
+use crate::row::{Entry, fate_code, job_id, job_state, job_uuid, millis, shard};
+
+/// A put, ready to be written.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) put: Put,
+    pub(crate) record: String,
+    pub(crate) born: Option<Entry>,
+}
+
+const TAKE_SHARDS: &str = "select from shards where shard = any($1) order by shard for update";
+
+const LOCK_JOBS: &str = "
+select id, version, record::json ->> 'key' from jobs where id = any($1) order by id for update";
+
+/// The version that open runs were fired with.
+const KEEP_VERSION: &str = "
+insert into job_versions select id, version, tenant, record from jobs
+where id = $1 and exists (select from open_runs where job = $1) on conflict do nothing";
+
+const WRITE_JOB: &str = "
+insert into jobs (id, tenant, version, state, fired, completed_at, record) values ($1, $2, $3, $4, 0, null, $5)
+on conflict (id) do update set tenant = excluded.tenant, version = excluded.version, state = excluded.state,
+    record = excluded.record";
+
+const WAITING: &str = "
+select seq, revision, record from open_runs where job = $1 and line <> 2 order by seq for update";
+
+impl Postgres {
+    pub(crate) async fn change(
+        &self,
+        changes: &[(usize, Change)],
+        now: Timestamp,
+    ) -> Result<Vec<(usize, Result<(), Refused>)>, Error> {
+        let mut shards: Vec<i16> = changes.iter().map(|(_, change)| shard(change.put.job.id)).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        let ids: Vec<Uuid> = changes.iter().map(|(_, change)| job_uuid(change.put.job.id)).collect();
+        transact!(self, |client| {
+            let transaction = client.transaction().await?;
+            let take = transaction.prepare_cached(TAKE_SHARDS).await?;
+            transaction.query(&take, &[&shards]).await?;
+            let lock = transaction.prepare_cached(LOCK_JOBS).await?;
+            let rows = transaction.query(&lock, &[&ids]).await?;
+            let mut jobs: HashMap<JobId, (Version, Option<String>)> = rows
+                .iter()
+                .map(|row| (job_id(row.get(0)), (Version(row.get::<_, i32>(1) as u32), row.get(2))))
+                .collect();
+            let mut answers = Vec::with_capacity(changes.len());
+            for (place, change) in changes {
+                let answer = self.change_one(&transaction, change, &jobs, now).await?;
+                if answer.is_ok() {
+                    let job = &change.put.job;
+                    jobs.insert(job.id, (job.version, change.key().map(String::from)));
+                }
+                answers.push((*place, answer));
+            }
+            transaction.commit().await?;
+            Ok(answers)
+        })
+    }
+
+    async fn change_one(
+        &self,
+        transaction: &Transaction<'_>,
+        change: &Change,
+        jobs: &HashMap<JobId, (Version, Option<String>)>,
+        now: Timestamp,
+    ) -> Result<Result<(), Refused>, Failed> {
+        let put = &change.put;
+        let job = &put.job;
+        let old = jobs.get(&job.id);
+        match (put.expect, old) {
+            (Expect::Absent, None) => {}
+            (Expect::Absent, Some((current, _))) => {
+                return refuse(Refused::WrongVersion { current: *current });
+            }
+            (Expect::Version(_), None) => return refuse(Refused::NoJob),
+            (Expect::Version(version), Some((current, _))) if version != *current => {
+                return refuse(Refused::WrongVersion { current: *current });
+            }
+            (Expect::Version(_), Some(_)) => {}
+        }
+        if !put.unfired.is_empty() && find(transaction, &put.unfired).await?.is_none() {
+            return refuse(Refused::NotDue);
+        }
+        if let Some(key) = change.key() {
+            let sql = "select job from job_keys where tenant = $1 and key = $2 and job <> $3";
+            let statement = transaction.prepare_cached(sql).await?;
+            let values: [&(dyn ToSql + Sync); 3] = [&(job.tenant.0 as i32), &key, &job_uuid(job.id)];
+            if let Some(row) = transaction.query_opt(&statement, &values).await? {
+                return refuse(Refused::KeyTaken { by: job_id(row.get(0)) });
+            }
+        }
+        if let Some(request) = &put.request
+            && remember(transaction, &[request], now).await? != [true]
+        {
+            return refuse(Refused::Repeated);
+        }
+        write_job(transaction, change, old.and_then(|(_, key)| key.as_deref())).await?;
+        self.change_open_runs(transaction, change, now).await?;
+        insert_ledger(transaction, &ledger_columns(&put.ledger)).await?;
+        let carried = match &put.carry {
+            Some(carry) => self.carry(transaction, change, carry, now).await?,
+            None => None,
+        };
+        let is_wanted = put.due_when == DueWhen::Always || is_idle(transaction, job.id).await?;
+        if let Some(due) = carried.or(put.due.filter(|_| is_wanted)) {
+            let columns: DueColumns = [&due].into_iter().collect();
+            let statement = transaction.prepare_cached(INSERT_DUE).await?;
+            transaction.execute(&statement, &due_params!(columns)).await?;
+        }
+        if let Some(born) = &change.born {
+            let mut open = OpenColumns::default();
+            open.push(born, now);
+            write_open(transaction, &open).await?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Takes the old version's entry away, if it is still there, and returns what is due instead.
+    async fn carry(
+        &self,
+        transaction: &Transaction<'_>,
+        change: &Change,
+        carry: &Carry,
+        now: Timestamp,
+    ) -> Result<Option<Due>, Failed> {
+        let Some(at) = find(transaction, &carry.candidates).await? else { return Ok(None) };
+        let unfired = &carry.candidates[at..];
+        let columns: DueColumns = unfired[..1].iter().collect();
+        let statement = transaction.prepare_cached(DELETE_DUE).await?;
+        transaction.execute(&statement, &due_params!(columns)).await?;
+        match carry.to {
+            CarryTo::Due => Ok(Some(unfired[0].of(&change.put.job))),
+            CarryTo::Ledger(fate) => {
+                let entry = ledger_entry(&change.put.job, unfired, fate, now);
+                insert_ledger(transaction, &ledger_columns([&entry])).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn change_open_runs(
+        &self,
+        transaction: &Transaction<'_>,
+        change: &Change,
+        now: Timestamp,
+    ) -> Result<(), Failed> {
+        let (job, what) = (&change.put.job, change.put.open_runs);
+        if what == OpenRuns::Keep {
+            return Ok(());
+        }
+        let statement = transaction.prepare_cached(WAITING).await?;
+        let (mut ended, mut open) = (Ended::default(), OpenColumns::default());
+        for row in transaction.query(&statement, &[&job_uuid(job.id)]).await? {
+            let mut entry = Entry::read(&row)?;
+            entry.revision += 1;
+            match what {
+                OpenRuns::Keep => {}
+                OpenRuns::Update => {
+                    entry.run.version = job.version;
+                    open.push(&entry, now);
+                }
+                OpenRuns::CancelPending => {
+                    if lifecycle::apply(&mut entry.run, Event::Cancelled { at: now }).is_ok() {
+                        ended.push(&entry, now);
+                    }
+                }
+            }
+        }
+        self.ensure(ended.partitions.iter().copied()).await?;
+        end(transaction, &ended).await?;
+        write_open(transaction, &open).await
+    }
+}
+
+fn refuse(refused: Refused) -> Result<Result<(), Refused>, Failed> {
+    Ok(Err(refused))
+}
+
+/// The place of the first of these entries that is there.
+async fn find(transaction: &Transaction<'_>, entries: &[Due]) -> Result<Option<usize>, Failed> {
+    let columns: DueColumns = entries.iter().collect();
+    let statement = transaction.prepare_cached(FIND_DUE).await?;
+    let rows = transaction.query(&statement, &due_params!(columns)).await?;
+    Ok(rows.iter().map(|row| row.get::<_, i64>(0) as usize - 1).min())
+}
+
+async fn is_idle(transaction: &Transaction<'_>, job: JobId) -> Result<bool, Failed> {
+    let sql = "select not exists (select from open_runs where job = $1)";
+    let statement = transaction.prepare_cached(sql).await?;
+    Ok(transaction.query_one(&statement, &[&job_uuid(job)]).await?.get(0))
+}
+
+async fn write_job(
+    transaction: &Transaction<'_>,
+    change: &Change,
+    old_key: Option<&str>,
+) -> Result<(), Failed> {
+    let job = &change.put.job;
+    let (id, tenant) = (job_uuid(job.id), job.tenant.0 as i32);
+    let keep = transaction.prepare_cached(KEEP_VERSION).await?;
+    transaction.execute(&keep, &[&id]).await?;
+    let write = transaction.prepare_cached(WRITE_JOB).await?;
+    let version = job.version.0 as i32;
+    let values: [&(dyn ToSql + Sync); 5] = [&id, &tenant, &version, &job_state(&job.state), &change.record];
+    transaction.execute(&write, &values).await?;
+    if old_key == change.key() {
+        return Ok(());
+    }
+    if let Some(key) = old_key {
+        let sql = "delete from job_keys where tenant = $1 and key = $2 and job = $3";
+        let statement = transaction.prepare_cached(sql).await?;
+        transaction.execute(&statement, &[&tenant, &key, &id]).await?;
+    }
+    if let Some(key) = change.key() {
+        let statement = transaction.prepare_cached("insert into job_keys values ($1, $2, $3)").await?;
+        transaction.execute(&statement, &[&tenant, &key, &id]).await?;
+    }
+    Ok(())
+}
+
+/// Ledger entries as columns.
+#[derive(Debug, Default)]
+pub(crate) struct LedgerColumns {
+    job: Vec<Uuid>,
+    from: Vec<i64>,
+    to: Vec<i64>,
+    slots: Vec<i64>,
+    fate: Vec<i16>,
+    tenant: Vec<i32>,
+    decided_at: Vec<i64>,
+}
+
+pub(crate) fn ledger_columns<'a>(entries: impl IntoIterator<Item = &'a LedgerEntry>) -> LedgerColumns {
+    let mut columns = LedgerColumns::default();
+    for entry in entries {
+        columns.job.push(job_uuid(entry.job));
+        columns.from.push(millis(entry.from));
+        columns.to.push(millis(entry.to));
+        columns.slots.push(entry.slots as i64);
+        columns.fate.push(fate_code(entry.fate));
+        columns.tenant.push(entry.tenant.0 as i32);
+        columns.decided_at.push(millis(entry.decided_at));
+    }
+    columns
+}
+
+const INSERT_LEDGER: &str = "
+insert into ledger
+select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::smallint[], $6::int[], $7::bigint[])
+on conflict (job, from_slot) do update set to_slot = excluded.to_slot, slots = excluded.slots, fate = excluded.fate,
+    decided_at = excluded.decided_at";
+
+pub(crate) async fn insert_ledger(
+    transaction: &Transaction<'_>,
+    entries: &LedgerColumns,
+) -> Result<(), Failed> {
+    if entries.job.is_empty() {
+        return Ok(());
+    }
+    let LedgerColumns { job, from, to, slots, fate, tenant, decided_at } = entries;
+    let statement = transaction.prepare_cached(INSERT_LEDGER).await?;
+    let values: [&(dyn ToSql + Sync); 7] = [job, from, to, slots, fate, tenant, decided_at];
+    transaction.execute(&statement, &values).await?;
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! Claim, heartbeat, expire: who holds what.
+//!
+//! A worker's sign of life is a row with everything it holds. Promise: a worker that was taken for dead stays dead,
+//! an attempt that its worker does not list is released after one lease, and all of it goes by the database's clock.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use punctual_domain::id::{Sequence, WorkerId};
+use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::{Attempt, Run};
+use punctual_store::record::decode_run;
+use punctual_store::{Claim, Error, Heartbeat, Held, Shards};
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use crate::error::failed;
+use crate::postgres::{Postgres, transact};
+use crate::row::{Entry, millis, numbers, timestamp, worker_uuid};
+
+/// Runs whose time has come get their turn, in portions.
+const PROMOTE: &str = "
+update open_runs o set line = 1
+from (
+    select seq from open_runs where line = 0 and available_at <= $1 order by available_at, seq limit 10000
+    for update skip locked
+) due
+where o.seq = due.seq";
+
+/// The first in line that nobody else is claiming.
+const TAKE: &str = "
+select seq, revision, record from open_runs
+where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
+    and not exists (select from workers where id = $4 and is_dead)
+order by lane, urgency, available_at, seq limit $1 for update skip locked";
+
+const LEASE: &str = "
+update open_runs o set line = 2, worker = $1, claimed_at = punctual_now($2), revision = x.revision, record = x.record
+from unnest($3::bigint[], $4::int[], $5::bytea[]) x (seq, revision, record) where o.seq = x.seq";
+
+/// The first that may be claimed, in its order; otherwise the first whose time comes.
+const NEXT: &str = "
+select coalesce(
+    (select available_at from open_runs where line = 1 and ($1::smallint[] is null or shard = any($1))
+     order by lane, urgency, available_at, seq limit 1),
+    (select available_at from open_runs where line = 0 and ($1::smallint[] is null or shard = any($1))
+     order by available_at, seq limit 1))";
+
+/// A sign of life; nothing comes back if the worker is dead.
+const BEAT: &str = "
+insert into workers values ($1, punctual_now($2), false, $3, $4)
+on conflict (id) do update set seen_at = excluded.seen_at, held_seq = excluded.held_seq,
+    held_attempt = excluded.held_attempt
+where not workers.is_dead
+returning id";
+
+/// What is there of the runs that a worker says it holds.
+const HOLDS: &str = "select seq, revision, record from open_runs where seq = any($1) and worker = $2";
+
+/// Silent workers are dead first.
+const BURY: &str = "
+update workers set is_dead = true where not is_dead and seen_at < punctual_now($1) - $2";
+
+/// Runs that may be lost: their worker is dead, or has not listed them for a lease.
+const SUSPECTS: &str = "
+select o.seq, o.record, o.worker, w.is_dead
+from open_runs o left join workers w on w.id = o.worker
+where o.line = 2 and (w.is_dead or o.claimed_at < punctual_now($1) - $2)
+order by o.claimed_at, o.seq limit $3";
+
+/// More are looked at in the next pass.
+const SUSPECTS_MAX: i64 = 50_000;
+
+impl Postgres {
+    pub(crate) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
+        let (worker, shards) = (worker_uuid(claim.worker), numbers(&claim.shards));
+        let queues: Option<Vec<&str>> =
+            (!claim.queues.is_empty()).then(|| claim.queues.iter().map(|queue| &**queue).collect());
+        let (limit, callers) = (claim.limit as i64, self.callers(now));
+        let claimed: Vec<Entry> = transact!(self, |client| {
+            let promote = client.prepare_cached(PROMOTE).await?;
+            let take = client.prepare_cached(TAKE).await?;
+            let lease = client.prepare_cached(LEASE).await?;
+            let transaction = client.transaction().await?;
+            transaction.execute(&promote, &[&millis(now)]).await?;
+            let rows = transaction.query(&take, &[&limit, &shards, &queues, &worker]).await?;
+            let (mut sequences, mut revisions, mut records) = (Vec::new(), Vec::new(), Vec::new());
+            let mut claimed = Vec::with_capacity(rows.len());
+            for row in &rows {
+                let mut entry = Entry::read(row)?;
+                let event = Event::Claimed { worker: claim.worker, at: now };
+                if lifecycle::apply(&mut entry.run, event).is_err() {
+                    continue;
+                }
+                let number = entry.run.attempt;
+                entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: now, report: None });
+                entry.revision += 1;
+                sequences.push(entry.run.sequence.as_i64());
+                revisions.push(entry.revision);
+                records.push(entry.record());
+                claimed.push(entry);
+            }
+            if !claimed.is_empty() {
+                let values: [&(dyn ToSql + Sync); 5] = [&worker, &callers, &sequences, &revisions, &records];
+                transaction.execute(&lease, &values).await?;
+            }
+            transaction.commit().await?;
+            Ok(claimed)
+        })?;
+        let runs = claimed.iter().map(|entry| entry.run.clone()).collect();
+        self.leases.keep(claimed);
+        Ok(runs)
+    }
+
+    pub(crate) async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error> {
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(NEXT).await.map_err(failed)?;
+        let row = client.query_one(&statement, &[&numbers(shards)]).await.map_err(failed)?;
+        row.get::<_, Option<i64>>(0).map(timestamp).transpose()
+    }
+
+    pub(crate) async fn heartbeat(
+        &self,
+        worker: WorkerId,
+        held: Vec<Held>,
+        now: Timestamp,
+    ) -> Result<Heartbeat, Error> {
+        let client = self.connection().await?;
+        let beat = client.prepare_cached(BEAT).await.map_err(failed)?;
+        let holds = client.prepare_cached(HOLDS).await.map_err(failed)?;
+        let id = worker_uuid(worker);
+        let sequences: Vec<i64> = held.iter().map(|held| held.sequence.as_i64()).collect();
+        let attempts: Vec<i32> = held.iter().map(|held| held.attempt as i32).collect();
+        let values: [&(dyn ToSql + Sync); 4] = [&id, &self.callers(now), &sequences, &attempts];
+        if client.query_opt(&beat, &values).await.map_err(failed)?.is_none() {
+            return Ok(Heartbeat { is_refused: true, not_held: held, cancelled: Vec::new() });
+        }
+        let mut open = HashMap::with_capacity(held.len());
+        if !held.is_empty() {
+            for row in client.query(&holds, &[&sequences, &id]).await.map_err(failed)? {
+                let entry = Entry::read(&row)?;
+                open.insert(entry.run.sequence, entry.run);
+            }
+        }
+        let mut reply = Heartbeat::default();
+        for attempt in held {
+            match open.get(&attempt.sequence).filter(|run| run.attempt == attempt.attempt) {
+                None => reply.not_held.push(attempt),
+                Some(run) if run.is_cancel_requested => reply.cancelled.push(attempt),
+                Some(_) => {}
+            }
+        }
+        Ok(reply)
+    }
+
+    pub(crate) async fn expired(
+        &self,
+        lease: Duration,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<Run>, Error> {
+        let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 4);
+        let client = self.connection().await?;
+        let bury = client.prepare_cached(BURY).await.map_err(failed)?;
+        let suspects = client.prepare_cached(SUSPECTS).await.map_err(failed)?;
+        let callers = self.callers(now);
+        client.execute(&bury, &[&callers, &lease]).await.map_err(failed)?;
+        let rows = client.query(&suspects, &[&callers, &lease, &SUSPECTS_MAX]).await.map_err(failed)?;
+        let workers: HashSet<Uuid> = rows.iter().filter_map(|row| row.get(2)).collect();
+        let workers: Vec<Uuid> = workers.into_iter().collect();
+        let listed = listed(&client, &workers).await?;
+        let mut lost = Vec::new();
+        for row in &rows {
+            let sequence = Sequence::from_i64(row.get(0));
+            let (run, _) = decode_run(sequence, row.get::<_, &[u8]>(1))?;
+            let is_dead = row.get::<_, Option<bool>>(3) == Some(true);
+            let held = (row.get::<_, Uuid>(2), Held { sequence, attempt: run.attempt });
+            if is_dead || !listed.contains(&held) {
+                lost.push(run);
+            }
+            if lost.len() == limit {
+                break;
+            }
+        }
+        Ok(lost)
+    }
+}
+
+/// What living workers have listed.
+async fn listed(
+    client: &deadpool_postgres::Object,
+    workers: &[Uuid],
+) -> Result<HashSet<(Uuid, Held)>, Error> {
+    let sql = "select id, held_seq, held_attempt from workers where id = any($1) and not is_dead";
+    let statement = client.prepare_cached(sql).await.map_err(failed)?;
+    let mut listed = HashSet::new();
+    for row in client.query(&statement, &[&workers]).await.map_err(failed)? {
+        let (worker, sequences, attempts): (Uuid, Vec<i64>, Vec<i32>) = (row.get(0), row.get(1), row.get(2));
+        listed.extend(sequences.into_iter().zip(attempts).map(|(sequence, attempt)| {
+            (worker, Held { sequence: Sequence::from_i64(sequence), attempt: attempt as u32 })
+        }));
+    }
+    Ok(listed)
+}

@@ -1,0 +1,291 @@
+//! Complete and cancel: one outcome, under the current lease.
+//!
+//! Most runs end where they were leased and as they were leased: their rows are exchanged for history in one
+//! statement, on the condition that their revision is the one that was seen. All others are read and locked first.
+
+use std::collections::HashMap;
+
+use deadpool_postgres::Transaction;
+use jiff::Timestamp;
+use punctual_domain::Run;
+use punctual_domain::id::{JobId, RunId, Sequence};
+use punctual_domain::lifecycle::{self, Event};
+use punctual_store::{Cancellation, Conclusion, Error, Refused, Successor};
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use crate::due::{DueColumns, INSERT_DUE, due_params};
+use crate::error::Failed;
+use crate::open_runs::{OpenColumns, WRITE_OPEN, open_params};
+use crate::partition::{Ended, end};
+use crate::postgres::{Postgres, transact};
+use crate::row::{Entry, job_uuid, millis};
+
+/// Exchanges open runs for history, $1 to $7, if they have the revisions $8. Tells which did.
+const EXCHANGE: &str = "
+with gone as (
+    delete from open_runs o using unnest($4::bigint[], $8::int[]) a (seq, revision)
+    where o.seq = a.seq and o.revision = a.revision returning o.seq
+), ended as (
+    insert into history (class, state, tenant, seq, job, keep_until, record)
+    select x.* from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[],
+        $7::bytea[]) x (class, state, tenant, seq, job, keep_until, record)
+    where (x.seq in (select seq from gone)) is true
+    returning state, seq, tenant, job
+), dead as (
+    insert into dead_letters select seq, tenant, job from ended where state in (11, 12) on conflict do nothing
+)
+select seq from gone";
+
+const LOCK_OPEN: &str =
+    "select seq, revision, record from open_runs where seq = any($1) order by seq for update";
+
+const LOCK_JOBS: &str = "select id, version from jobs where id = any($1) order by id for update";
+
+impl Postgres {
+    pub(crate) async fn complete(
+        &self,
+        conclusions: Vec<Conclusion>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let leased = self.leases.take(conclusions.iter().map(|conclusion| conclusion.held.sequence));
+        let mut answers: Vec<Option<Result<Run, Refused>>> = conclusions.iter().map(|_| None).collect();
+        let (mut ended, mut revisions, mut places) = (Ended::default(), Vec::new(), HashMap::new());
+        for (place, (conclusion, entry)) in conclusions.iter().zip(leased).enumerate() {
+            let Some(mut entry) = entry.filter(|_| conclusion.successor.is_none()) else { continue };
+            let revision = entry.revision;
+            if conclude(&mut entry, conclusion, now).is_ok() && entry.run.state.is_ended() {
+                ended.push(&entry, now);
+                revisions.push(revision);
+                places.insert(entry.run.sequence.as_i64(), (place, entry.run));
+            }
+        }
+        if !revisions.is_empty() {
+            for sequence in self.exchange(&ended, &revisions).await? {
+                if let Some((place, run)) = places.remove(&sequence) {
+                    answers[place] = Some(Ok(run));
+                }
+            }
+        }
+        let rest: Vec<usize> = (0..answers.len()).filter(|place| answers[*place].is_none()).collect();
+        if !rest.is_empty() {
+            let others: Vec<&Conclusion> = rest.iter().map(|place| &conclusions[*place]).collect();
+            for (place, answer) in rest.into_iter().zip(self.complete_locked(&others, now).await?) {
+                answers[place] = Some(answer);
+            }
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    async fn exchange(&self, ended: &Ended, revisions: &[i32]) -> Result<Vec<i64>, Error> {
+        self.ensure(ended.partitions.iter().copied()).await?;
+        let revisions = revisions.to_vec();
+        transact!(self, |client| {
+            let statement = client.prepare_cached(EXCHANGE).await?;
+            let mut values: Vec<&(dyn ToSql + Sync)> = ended.values().into();
+            values.push(&revisions);
+            let rows = client.query(&statement, &values).await?;
+            Ok(rows.iter().map(|row| row.get(0)).collect())
+        })
+    }
+
+    async fn complete_locked(
+        &self,
+        conclusions: &[&Conclusion],
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let successors = conclusions.iter().map(|one| (one.held.sequence, one.successor));
+        let successors: Vec<(Sequence, Option<Successor>)> = successors.collect();
+        transact!(self, |client| {
+            let transaction = client.transaction().await?;
+            let mut rows = Rows::lock(&transaction, &successors).await?;
+            let mut answers = Vec::with_capacity(conclusions.len());
+            for conclusion in conclusions {
+                answers.push(rows.complete(conclusion, now));
+            }
+            self.ensure(rows.ended(now).partitions).await?;
+            rows.write(&transaction, now).await?;
+            transaction.commit().await?;
+            Ok(answers)
+        })
+    }
+
+    pub(crate) async fn cancel(
+        &self,
+        cancellations: &[Cancellation],
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let successors: Vec<(Sequence, Option<Successor>)> =
+            cancellations.iter().map(|one| (one.run.sequence(), one.successor)).collect();
+        let answers: Vec<Result<Run, Refused>> = transact!(self, |client| {
+            let transaction = client.transaction().await?;
+            let mut rows = Rows::lock(&transaction, &successors).await?;
+            let answers: Vec<_> = cancellations.iter().map(|one| rows.cancel(one, now)).collect();
+            self.ensure(rows.ended(now).partitions).await?;
+            rows.write(&transaction, now).await?;
+            transaction.commit().await?;
+            Ok(answers)
+        })?;
+        let mut told = Vec::with_capacity(answers.len());
+        for (answer, cancellation) in answers.into_iter().zip(cancellations) {
+            told.push(match answer {
+                Err(Refused::NoRun) => Err(self.why_not(cancellation.run, "cancelled").await?),
+                answer => answer,
+            });
+        }
+        Ok(told)
+    }
+
+    /// Why a run that is not open cannot take an event.
+    pub(crate) async fn why_not(&self, id: RunId, event: &'static str) -> Result<Refused, Error> {
+        Ok(match self.run(id).await? {
+            Some(detail) => lifecycle::Refused::WrongState { state: detail.run.state.as_str(), event }.into(),
+            None => Refused::NoRun,
+        })
+    }
+}
+
+/// Applies the end of an attempt to a run.
+fn conclude(entry: &mut Entry, conclusion: &Conclusion, now: Timestamp) -> Result<(), Refused> {
+    let Conclusion { worker, held, report, verdict, .. } = conclusion;
+    let started_at = report.as_ref().map(|report| report.started_at);
+    let event =
+        Event::Concluded { worker: *worker, attempt: held.attempt, started_at, verdict: *verdict, at: now };
+    lifecycle::apply(&mut entry.run, event)?;
+    if let Some(attempt) = entry.attempts.last_mut() {
+        attempt.report.clone_from(report);
+    }
+    entry.revision += 1;
+    Ok(())
+}
+
+/// Open runs and jobs that a transaction holds, and what becomes of them.
+struct Rows {
+    open: HashMap<Sequence, Entry>,
+    jobs: HashMap<JobId, i32>,
+    changed: Vec<Sequence>,
+    ended: Vec<Entry>,
+    completed: Vec<Uuid>,
+    due: DueColumns,
+}
+
+impl Rows {
+    /// Jobs first, then runs, as everywhere.
+    async fn lock(
+        transaction: &Transaction<'_>,
+        wanted: &[(Sequence, Option<Successor>)],
+    ) -> Result<Self, Failed> {
+        let all: Vec<i64> = wanted.iter().map(|(sequence, _)| sequence.as_i64()).collect();
+        let counted: Vec<i64> = wanted
+            .iter()
+            .filter(|(_, successor)| successor.is_some())
+            .map(|(sequence, _)| sequence.as_i64())
+            .collect();
+        let mut jobs = HashMap::new();
+        if !counted.is_empty() {
+            let find =
+                transaction.prepare_cached("select distinct job from open_runs where seq = any($1)").await?;
+            let ids = transaction.query(&find, &[&counted]).await?;
+            let ids: Vec<Uuid> = ids.iter().map(|row| row.get(0)).collect();
+            let lock = transaction.prepare_cached(LOCK_JOBS).await?;
+            for row in transaction.query(&lock, &[&ids]).await? {
+                jobs.insert(crate::row::job_id(row.get(0)), row.get(1));
+            }
+        }
+        let lock = transaction.prepare_cached(LOCK_OPEN).await?;
+        let mut open = HashMap::new();
+        for row in transaction.query(&lock, &[&all]).await? {
+            let entry = Entry::read(&row)?;
+            open.insert(entry.run.sequence, entry);
+        }
+        Ok(Rows {
+            open,
+            jobs,
+            changed: Vec::new(),
+            ended: Vec::new(),
+            completed: Vec::new(),
+            due: DueColumns::default(),
+        })
+    }
+
+    fn complete(&mut self, conclusion: &Conclusion, now: Timestamp) -> Result<Run, Refused> {
+        let sequence = conclusion.held.sequence;
+        let stale = lifecycle::Refused::StaleLease { attempt: conclusion.held.attempt };
+        let mut entry = self.open.get(&sequence).cloned().ok_or(stale)?;
+        self.check(entry.run.job, conclusion.successor)?;
+        conclude(&mut entry, conclusion, now)?;
+        Ok(self.keep(entry, conclusion.successor))
+    }
+
+    fn cancel(&mut self, cancellation: &Cancellation, now: Timestamp) -> Result<Run, Refused> {
+        let id = cancellation.run;
+        let entry = self.open.get(&id.sequence()).cloned().filter(|entry| entry.run.id() == id);
+        let mut entry = entry.ok_or(Refused::NoRun)?;
+        lifecycle::apply(&mut entry.run, Event::Cancelled { at: now })?;
+        entry.revision += 1;
+        if entry.run.state.is_ended() {
+            self.check(entry.run.job, cancellation.successor)?;
+        }
+        Ok(self.keep(entry, cancellation.successor))
+    }
+
+    /// Whether what the end of a run brings was decided for the job as it is.
+    fn check(&self, job: JobId, successor: Option<Successor>) -> Result<(), Refused> {
+        let Some(successor) = successor else { return Ok(()) };
+        match self.jobs.get(&job) {
+            Some(version) if *version == successor.version.0 as i32 => Ok(()),
+            Some(version) => {
+                Err(Refused::WrongVersion { current: punctual_domain::id::Version(*version as u32) })
+            }
+            None => Err(Refused::NoJob),
+        }
+    }
+
+    fn keep(&mut self, entry: Entry, successor: Option<Successor>) -> Run {
+        let run = entry.run.clone();
+        match run.state.is_ended() {
+            true => {
+                self.open.remove(&run.sequence);
+                self.ended.push(entry);
+                if let Some(successor) = successor {
+                    self.completed.push(job_uuid(run.job));
+                    successor.due.iter().for_each(|due| self.due.push(due));
+                }
+            }
+            false => {
+                self.changed.push(run.sequence);
+                self.open.insert(run.sequence, entry);
+            }
+        }
+        run
+    }
+
+    fn ended(&self, now: Timestamp) -> Ended {
+        Ended::of(&self.ended, now)
+    }
+
+    async fn write(mut self, transaction: &Transaction<'_>, now: Timestamp) -> Result<(), Failed> {
+        self.changed.sort_unstable();
+        self.changed.dedup();
+        end(transaction, &self.ended(now)).await?;
+        let mut open = OpenColumns::default();
+        self.changed
+            .iter()
+            .filter_map(|sequence| self.open.get(sequence))
+            .for_each(|entry| open.push(entry, now));
+        if !open.seq.is_empty() {
+            let statement = transaction.prepare_cached(WRITE_OPEN).await?;
+            transaction.execute(&statement, &open_params!(open)).await?;
+        }
+        if !self.completed.is_empty() {
+            let statement =
+                transaction.prepare_cached("update jobs set completed_at = $2 where id = any($1)").await?;
+            transaction.execute(&statement, &[&self.completed, &millis(now)]).await?;
+        }
+        if !self.due.at.is_empty() {
+            let statement = transaction.prepare_cached(INSERT_DUE).await?;
+            transaction.execute(&statement, &due_params!(self.due)).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! Fire: the one-run-per-slot guard.
+//!
+//! Whoever deletes a due entry decides what becomes of its slot; the runs, the ledger and the next entry are written
+//! in the same transaction. The rows of the shards are shared first, and only then is anything read: a change of a job
+//! holds its shard's row alone, so what is read afterwards stays true until the commit.
+
+use jiff::Timestamp;
+use punctual_domain::Run;
+use punctual_domain::id::Sequence;
+use punctual_store::{Error, Firing, Parent, Refused};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::change::{insert_ledger, ledger_columns};
+use crate::due::DueColumns;
+use crate::error::Failed;
+use crate::open_runs::OpenColumns;
+use crate::postgres::{Postgres, transact};
+use crate::row::{Entry, job_uuid, millis};
+
+/// Fires may share a shard; whoever changes its jobs may not.
+pub(crate) const SHARE_SHARDS: &str = "select from shards where shard = any($1) order by shard for share";
+
+/// $1 to $8 are the entries as they were read, with the epoch; $9 to $16 what follows each, with its place; $17 to $30
+/// the runs that are born.
+const FIRE: &str = "
+with asked as materialized (
+    select * from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[],
+        $8::bigint[]) with ordinality a (shard, at, lane, tenant, job, version, slot, epoch, n)
+), owned as materialized (
+    select a.* from asked a join shards s on s.shard = a.shard and s.epoch = a.epoch and s.owner is not null
+), gone as (
+    delete from due d using owned a
+    where d.shard = a.shard and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
+        and d.version = a.version and d.slot = a.slot
+    returning a.n, a.job, a.version
+), fired as materialized (
+    select gone.n from gone join jobs j on j.id = gone.job and j.version = gone.version and j.state = 0
+), next as (
+    insert into due (shard, at, lane, tenant, job, version, slot)
+    select x.shard, x.at, x.lane, x.tenant, x.job, x.version, x.slot
+    from unnest($9::bigint[], $10::smallint[], $11::bigint[], $12::smallint[], $13::int[], $14::uuid[], $15::int[],
+        $16::bigint[]) x (n, shard, at, lane, tenant, job, version, slot)
+    where (x.n in (select n from fired)) is true
+    on conflict (shard, at, lane, tenant, job, version) do update set slot = excluded.slot
+), born as (
+    insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker,
+        queue, record)
+    select x.seq, x.shard, x.line, x.lane, x.urgency, x.available_at,
+        case when x.worker is null then null else punctual_now($31) end, 0, x.tenant, x.job, x.worker, x.queue, x.record
+    from unnest($17::bigint[], $18::bigint[], $19::smallint[], $20::smallint[], $21::smallint[], $22::int[],
+        $23::bigint[], $24::bigint[], $25::int[], $26::int[], $27::uuid[], $28::uuid[], $29::text[], $30::bytea[])
+        x (n, seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker, queue, record)
+    where (x.n in (select n from fired)) is true
+)
+select a.n, a.n in (select n from owned) from asked a where a.n not in (select n from fired)";
+
+/// What has been counted now.
+const PROGRESS: &str = "
+update jobs j set fired = x.fired, completed_at = x.completed_at
+from unnest($1::uuid[], $2::bigint[], $3::bigint[]) x (id, fired, completed_at) where j.id = x.id";
+
+/// A batch of firings as columns.
+#[derive(Default)]
+struct Columns {
+    due: DueColumns,
+    epoch: Vec<i64>,
+    next_of: Vec<i64>,
+    next: DueColumns,
+    birth_of: Vec<i64>,
+    born: OpenColumns,
+}
+
+impl Postgres {
+    pub(crate) async fn fire(
+        &self,
+        firings: Vec<Firing>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Vec<Run>, Refused>>, Error> {
+        if firings.is_empty() {
+            return Ok(Vec::new());
+        }
+        let births = firings.iter().map(|firing| firing.births.len()).sum();
+        let mut sequences = self.sequences.take(&self.pool, births, now).await?.into_iter();
+        let mut columns = Columns::default();
+        let mut answers = Vec::with_capacity(firings.len());
+        let mut extras = Vec::new();
+        for (index, mut firing) in firings.into_iter().enumerate() {
+            let runs = columns.push(index, &mut firing, &mut sequences, now);
+            if !firing.ledger.is_empty() || firing.progress.is_some() {
+                extras.push((index, firing));
+            }
+            answers.push(runs);
+        }
+        let mut shards = columns.due.shard.clone();
+        shards.sort_unstable();
+        shards.dedup();
+        let refused = transact!(self, |client| {
+            match extras.is_empty() {
+                true => self.fire_at_once(&client, &shards, &columns, now).await,
+                false => self.fire_with_extras(&mut client, &shards, &columns, &extras, now).await,
+            }
+        })?;
+        let mut fired: Vec<Result<Vec<Entry>, Refused>> = answers.into_iter().map(Ok).collect();
+        for row in &refused {
+            let place = row.get::<_, i64>(0) as usize - 1;
+            fired[place] = Err(if row.get(1) { Refused::NotDue } else { Refused::StaleEpoch });
+        }
+        let is_held = |entry: &&Entry| entry.run.lease().is_some();
+        self.leases.keep(fired.iter().flatten().flatten().filter(is_held).cloned());
+        let runs = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.run).collect();
+        Ok(fired.into_iter().map(|answer| answer.map(runs)).collect())
+    }
+
+    /// In one round trip. Returns what was refused.
+    async fn fire_at_once(
+        &self,
+        client: &deadpool_postgres::Object,
+        shards: &[i16],
+        columns: &Columns,
+        now: Timestamp,
+    ) -> Result<Vec<Row>, Failed> {
+        let share = client.prepare_cached(SHARE_SHARDS).await?;
+        let fire = client.prepare_cached(FIRE).await?;
+        let callers = self.callers(now);
+        let shared: [&(dyn ToSql + Sync); 1] = [&shards];
+        let values = columns.values(&callers);
+        // Sent one after the other without waiting; after a failure the commit is a rollback.
+        let (begun, shared, refused, committed) = tokio::join!(
+            client.batch_execute("begin"),
+            client.query(&share, &shared),
+            client.query(&fire, &values),
+            client.batch_execute("commit"),
+        );
+        begun?;
+        shared?;
+        let refused = refused?;
+        committed?;
+        Ok(refused)
+    }
+
+    async fn fire_with_extras(
+        &self,
+        client: &mut deadpool_postgres::Object,
+        shards: &[i16],
+        columns: &Columns,
+        extras: &[(usize, Firing)],
+        now: Timestamp,
+    ) -> Result<Vec<Row>, Failed> {
+        let transaction = client.transaction().await?;
+        let share = transaction.prepare_cached(SHARE_SHARDS).await?;
+        transaction.query(&share, &[&shards]).await?;
+        let fire = transaction.prepare_cached(FIRE).await?;
+        let refused = transaction.query(&fire, &columns.values(&self.callers(now))).await?;
+        let is_fired = |index: usize| refused.iter().all(|row| row.get::<_, i64>(0) as usize - 1 != index);
+        let fired: Vec<&Firing> =
+            extras.iter().filter(|(index, _)| is_fired(*index)).map(|(_, firing)| firing).collect();
+        insert_ledger(&transaction, &ledger_columns(fired.iter().flat_map(|firing| &firing.ledger))).await?;
+        let (mut jobs, mut counts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        for firing in fired {
+            if let Some(progress) = firing.progress {
+                jobs.push(job_uuid(firing.due.key.job));
+                counts.push(progress.fired as i64);
+                ends.push(progress.last_completion.map(millis));
+            }
+        }
+        let progress = transaction.prepare_cached(PROGRESS).await?;
+        transaction.execute(&progress, &[&jobs, &counts, &ends]).await?;
+        transaction.commit().await?;
+        Ok(refused)
+    }
+}
+
+impl Columns {
+    fn push(
+        &mut self,
+        index: usize,
+        firing: &mut Firing,
+        sequences: &mut impl Iterator<Item = Sequence>,
+        now: Timestamp,
+    ) -> Vec<Entry> {
+        let place = index as i64 + 1;
+        let key = firing.due.key;
+        self.due.push(&firing.due);
+        self.epoch.push(firing.epoch.0 as i64);
+        if let Some(next) = &firing.next {
+            self.next_of.push(place);
+            self.next.push(next);
+        }
+        let of = Parent { job: key.job, tenant: key.tenant, version: firing.due.version };
+        let births = std::mem::take(&mut firing.births);
+        let mut entries = Vec::with_capacity(births.len());
+        for (birth, sequence) in births.into_iter().zip(sequences) {
+            let (run, attempts) = birth.into_run(of, sequence, now);
+            let entry = Entry { run, attempts, revision: 0 };
+            self.birth_of.push(place);
+            self.born.push(&entry, now);
+            entries.push(entry);
+        }
+        entries
+    }
+
+    fn values<'a>(&'a self, callers: &'a Option<i64>) -> Vec<&'a (dyn ToSql + Sync)> {
+        let Columns { due, epoch, next_of, next, birth_of, born } = self;
+        let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(31);
+        values.extend(crate::due::due_params!(due));
+        values.push(epoch);
+        values.push(next_of);
+        values.extend(crate::due::due_params!(next));
+        values.push(birth_of);
+        values.extend(crate::open_runs::open_params!(born));
+        values.push(callers);
+        values
+    }
+}

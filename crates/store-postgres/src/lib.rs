@@ -1,0 +1,31 @@
+//! The store of a cluster: PostgreSQL.
+//!
+//! Any number of nodes share one database; each verb is a few statements over arrays, in one transaction. Promise: a
+//! verb that returned is committed; a fire needs the epoch under which its shard is owned, and shares the shard's row
+//! with other fires but not with a change of a job; the end of a run needs the revision of the run that was last seen.
+
+mod change;
+mod claim;
+mod complete;
+mod connect;
+mod due;
+mod error;
+mod fire;
+mod history;
+mod jobs;
+mod leases;
+mod migrate;
+mod open_runs;
+mod partition;
+mod people;
+mod placement;
+mod postgres;
+mod put_jobs;
+mod requests;
+mod retain;
+mod row;
+mod sequences;
+
+pub use connect::{Options, Time};
+pub use error::OpenError;
+pub use postgres::Postgres;

@@ -1,0 +1,75 @@
+//! Open runs as rows.
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::row::{Entry, job_uuid, millis, shard, urgency};
+
+/// Open runs as columns.
+#[derive(Debug, Default)]
+pub(crate) struct OpenColumns {
+    pub(crate) seq: Vec<i64>,
+    pub(crate) shard: Vec<i16>,
+    pub(crate) line: Vec<i16>,
+    pub(crate) lane: Vec<i16>,
+    pub(crate) urgency: Vec<i32>,
+    pub(crate) available_at: Vec<i64>,
+    pub(crate) claimed_at: Vec<Option<i64>>,
+    pub(crate) revision: Vec<i32>,
+    pub(crate) tenant: Vec<i32>,
+    pub(crate) job: Vec<Uuid>,
+    pub(crate) worker: Vec<Option<Uuid>>,
+    pub(crate) queue: Vec<String>,
+    pub(crate) record: Vec<Vec<u8>>,
+}
+
+impl OpenColumns {
+    pub(crate) fn push(&mut self, entry: &Entry, now: Timestamp) {
+        let run = &entry.run;
+        let (worker, claimed_at) = entry.held();
+        self.seq.push(run.sequence.as_i64());
+        self.shard.push(shard(run.job));
+        self.line.push(entry.line(now));
+        self.lane.push(run.lane.rank().into());
+        self.urgency.push(urgency(run));
+        self.available_at.push(millis(run.available_at));
+        self.claimed_at.push(claimed_at);
+        self.revision.push(entry.revision);
+        self.tenant.push(run.tenant.0 as i32);
+        self.job.push(job_uuid(run.job));
+        self.worker.push(worker);
+        self.queue.push(run.queue.to_string());
+        self.record.push(entry.record());
+    }
+}
+
+/// The parameters $1 to $13 of a statement.
+macro_rules! open_params {
+    ($columns:expr) => {
+        [
+            &$columns.seq as &(dyn ToSql + Sync),
+            &$columns.shard,
+            &$columns.line,
+            &$columns.lane,
+            &$columns.urgency,
+            &$columns.available_at,
+            &$columns.claimed_at,
+            &$columns.revision,
+            &$columns.tenant,
+            &$columns.job,
+            &$columns.worker,
+            &$columns.queue,
+            &$columns.record,
+        ]
+    };
+}
+pub(crate) use open_params;
+
+/// Writes open runs, new or changed.
+pub(crate) const WRITE_OPEN: &str = "
+insert into open_runs
+select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::smallint[], $5::int[], $6::bigint[],
+    $7::bigint[], $8::int[], $9::int[], $10::uuid[], $11::uuid[], $12::text[], $13::bytea[])
+on conflict (seq) do update set line = excluded.line, available_at = excluded.available_at,
+    claimed_at = case when excluded.worker is null then null else open_runs.claimed_at end, revision = excluded.revision, worker = excluded.worker,
+    record = excluded.record";

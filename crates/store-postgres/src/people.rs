@@ -1,0 +1,103 @@
+//! Redrive and acknowledge: what people do to dead letters.
+
+use deadpool_postgres::Transaction;
+use jiff::Timestamp;
+use punctual_domain::Run;
+use punctual_domain::id::{RunId, Version};
+use punctual_domain::lifecycle::{self, Event};
+use punctual_store::record::decode_run;
+use punctual_store::{Error, Refused};
+
+use crate::error::Failed;
+use crate::open_runs::OpenColumns;
+use crate::postgres::{Postgres, transact};
+use crate::put_jobs::write_open;
+use crate::row::{DELETED, Entry, job_uuid};
+
+/// A run that ended, held until the transaction ends.
+const LOCK_ENDED: &str = "
+select class, record from history where class in (0, 1, 2, 3, 4) and seq = $1 for update";
+
+const VERSIONS: &str = "
+select j.version, j.state, j.version = $2 or exists (select from job_versions v where v.id = $1 and v.version = $2)
+from jobs j where j.id = $1";
+
+impl Postgres {
+    pub(crate) async fn redrive(
+        &self,
+        runs: &[RunId],
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let mut answers = Vec::with_capacity(runs.len());
+        for id in runs {
+            let answer: Result<Run, Refused> = transact!(self, |client| {
+                let transaction = client.transaction().await?;
+                let answer = redrive(&transaction, *id, now).await?;
+                transaction.commit().await?;
+                Ok(answer)
+            })?;
+            answers.push(match answer {
+                Err(Refused::NoRun) => Err(self.why_not(*id, "redriven").await?),
+                answer => answer,
+            });
+        }
+        Ok(answers)
+    }
+
+    pub(crate) async fn acknowledge(&self, runs: &[RunId]) -> Result<Vec<Result<(), Refused>>, Error> {
+        let mut answers = Vec::with_capacity(runs.len());
+        for id in runs {
+            let Some(detail) = self.run(*id).await?.filter(|detail| detail.run.state.is_ended()) else {
+                answers.push(Err(Refused::NoRun));
+                continue;
+            };
+            let removed: u64 = transact!(self, |client| {
+                let statement = client.prepare_cached("delete from dead_letters where seq = $1").await?;
+                Ok(client.execute(&statement, &[&id.sequence().as_i64()]).await?)
+            })?;
+            let state = detail.run.state.as_str();
+            answers.push(match removed {
+                0 => Err(lifecycle::Refused::WrongState { state, event: "acknowledged" }.into()),
+                _ => Ok(()),
+            });
+        }
+        Ok(answers)
+    }
+}
+
+async fn redrive(
+    transaction: &Transaction<'_>,
+    id: RunId,
+    now: Timestamp,
+) -> Result<Result<Run, Refused>, Failed> {
+    let sequence = id.sequence().as_i64();
+    let lock = transaction.prepare_cached(LOCK_ENDED).await?;
+    let Some(row) = transaction.query_opt(&lock, &[&sequence]).await? else { return Ok(Err(Refused::NoRun)) };
+    let class: i16 = row.get(0);
+    let (mut run, attempts) = decode_run(id.sequence(), row.get::<_, &[u8]>(1))?;
+    if run.id() != id {
+        return Ok(Err(Refused::NoRun));
+    }
+    if let Err(refused) = lifecycle::apply(&mut run, Event::Redriven { at: now }) {
+        return Ok(Err(refused.into()));
+    }
+    // Its own version of the job may be gone by now; it goes on with the current one.
+    let find = transaction.prepare_cached(VERSIONS).await?;
+    match transaction.query_opt(&find, &[&job_uuid(run.job), &(run.version.0 as i32)]).await? {
+        Some(row) if row.get::<_, i16>(1) != DELETED => {
+            if !row.get::<_, bool>(2) {
+                run.version = Version(row.get::<_, i32>(0) as u32);
+            }
+        }
+        _ => return Ok(Err(Refused::NoJob)),
+    }
+    let delete = transaction.prepare_cached("delete from history where class = $1 and seq = $2").await?;
+    transaction.execute(&delete, &[&class, &sequence]).await?;
+    let settle = transaction.prepare_cached("delete from dead_letters where seq = $1").await?;
+    transaction.execute(&settle, &[&sequence]).await?;
+    let entry = Entry { run, attempts, revision: 0 };
+    let mut open = OpenColumns::default();
+    open.push(&entry, now);
+    write_open(transaction, &open).await?;
+    Ok(Ok(entry.run))
+}

@@ -1,0 +1,273 @@
+//! The store: its parts, and the verbs one by one.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use deadpool_postgres::{Object, Pool};
+use jiff::Timestamp;
+use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
+use punctual_store::{
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter, Page,
+    PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject, Trigger,
+};
+
+use crate::connect::{Options, Time, connection, pool, without_password};
+use crate::error::{Failed, OpenError, failed};
+use crate::leases::Leases;
+use crate::migrate::migrate;
+use crate::partition::Partitions;
+use crate::row::millis;
+use crate::sequences::Sequences;
+
+/// A database that many nodes share.
+#[derive(Debug)]
+pub struct Postgres {
+    address: String,
+    pub(crate) pool: Pool,
+    pub(crate) shard_count: u16,
+    pub(crate) time: Time,
+    pub(crate) sequences: Sequences,
+    pub(crate) leases: Leases,
+    pub(crate) partitions: Partitions,
+}
+
+/// How often a transaction is tried that others are in the way of.
+const TRIES: u32 = 8;
+
+/// Does a transaction, again if another was in its way.
+macro_rules! transact {
+    ($store:expr, |$client:ident| $work:expr) => {{
+        let mut tries = 0;
+        loop {
+            #[allow(unused_mut)]
+            let mut $client = $store.connection().await?;
+            let result: Result<_, crate::error::Failed> = async { $work }.await;
+            drop($client);
+            match $store.settle(result, &mut tries).await {
+                Ok(Some(value)) => break Ok(value),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
+        }
+    }};
+}
+pub(crate) use transact;
+
+impl Postgres {
+    /// Connects, and brings the schema up to date.
+    pub async fn open(options: &Options) -> Result<Self, OpenError> {
+        let pool = pool(options)?;
+        let unreachable = |error: Error| OpenError::Unreachable { reason: error.to_string() };
+        let mut client = connection(&pool).await.map_err(unreachable)?;
+        let shard_count = migrate(&mut client, options).await?;
+        drop(client);
+        Ok(Postgres {
+            address: without_password(&options.address),
+            pool,
+            shard_count,
+            time: options.time,
+            sequences: Sequences::new(options.time),
+            leases: Leases::default(),
+            partitions: Partitions::default(),
+        })
+    }
+
+    /// Where it is, without a password.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What all nodes share under a name: what is there, or else what is proposed.
+    pub async fn setting(&self, name: &str, proposed: &[u8]) -> Result<Vec<u8>, Error> {
+        let client = self.connection().await?;
+        let insert = "insert into settings values ($1, $2) on conflict do nothing";
+        client.execute(insert, &[&name, &proposed]).await.map_err(failed)?;
+        let row = client.query_one("select value from settings where name = $1", &[&name]).await;
+        Ok(row.map_err(failed)?.get(0))
+    }
+
+    pub(crate) async fn connection(&self) -> Result<Object, Error> {
+        connection(&self.pool).await
+    }
+
+    /// The caller's time, where it counts; otherwise the database has its own.
+    pub(crate) fn callers(&self, now: Timestamp) -> Option<i64> {
+        (self.time == Time::Caller).then(|| millis(now))
+    }
+
+    /// What comes of a try: a value, another try, or an error.
+    pub(crate) async fn settle<T>(
+        &self,
+        result: Result<T, Failed>,
+        tries: &mut u32,
+    ) -> Result<Option<T>, Error> {
+        *tries += 1;
+        let reason = match result {
+            Ok(value) => return Ok(Some(value)),
+            Err(Failed::Error(error)) => return Err(error),
+            Err(Failed::Again(reason)) => reason,
+            Err(Failed::NoPartition) => {
+                self.partitions.forget();
+                "a partition of history is missing".into()
+            }
+        };
+        match *tries < TRIES {
+            true => Ok(None),
+            false => Err(Error::Unavailable { reason }),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Postgres {
+    fn shard_count(&self) -> u16 {
+        self.shard_count
+    }
+
+    async fn acquire(
+        &self,
+        owner: WorkerId,
+        shards: Shards,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<(ShardId, Epoch)>, Error> {
+        self.acquire(owner, &shards, ttl, now).await
+    }
+
+    async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
+        self.release(owner, now).await
+    }
+
+    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+        self.put_jobs(puts, now).await
+    }
+
+    async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
+        self.jobs(ids).await
+    }
+
+    async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error> {
+        self.job_versions(versions).await
+    }
+
+    async fn job_by_key(&self, tenant: TenantId, key: &str) -> Result<Option<JobId>, Error> {
+        self.job_by_key(tenant, key).await
+    }
+
+    async fn list_jobs(
+        &self,
+        filter: &JobFilter,
+        page: PageRequest<JobId>,
+    ) -> Result<Page<Stored, JobId>, Error> {
+        self.list_jobs(filter, &page).await
+    }
+
+    async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
+        self.request(tenant, key, now).await
+    }
+
+    async fn remember(
+        &self,
+        requests: Vec<Subject>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<(), Refused>>, Error> {
+        self.remember(&requests, now).await
+    }
+
+    async fn trigger(
+        &self,
+        triggers: Vec<Trigger>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.trigger(triggers, now).await
+    }
+
+    async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
+        self.due(&query).await
+    }
+
+    async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error> {
+        self.is_due(entries).await
+    }
+
+    async fn fire(
+        &self,
+        firings: Vec<Firing>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Vec<Run>, Refused>>, Error> {
+        self.fire(firings, now).await
+    }
+
+    async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
+        self.claim(&claim, now).await
+    }
+
+    async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error> {
+        self.next_available_at(shards).await
+    }
+
+    async fn heartbeat(&self, worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Result<Heartbeat, Error> {
+        self.heartbeat(worker, held, now).await
+    }
+
+    async fn complete(
+        &self,
+        conclusions: Vec<Conclusion>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.complete(conclusions, now).await
+    }
+
+    async fn expired(&self, lease: Duration, now: Timestamp, limit: usize) -> Result<Vec<Run>, Error> {
+        self.expired(lease, now, limit).await
+    }
+
+    async fn cancel(
+        &self,
+        cancellations: Vec<Cancellation>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.cancel(&cancellations, now).await
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {
+        self.run(id).await
+    }
+
+    async fn runs(
+        &self,
+        filter: &RunFilter,
+        page: PageRequest<Sequence>,
+    ) -> Result<Page<Run, Sequence>, Error> {
+        self.runs(filter, &page).await
+    }
+
+    async fn ledger(
+        &self,
+        job: JobId,
+        page: PageRequest<Timestamp>,
+    ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
+        self.ledger(job, &page).await
+    }
+
+    async fn redrive(&self, runs: &[RunId], now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.redrive(runs, now).await
+    }
+
+    async fn acknowledge(&self, runs: &[RunId]) -> Result<Vec<Result<(), Refused>>, Error> {
+        self.acknowledge(runs).await
+    }
+
+    async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error> {
+        self.retain(now, limit).await
+    }
+
+    async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {
+        self.put_tenant(name, now).await
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
+        self.tenants().await
+    }
+}

@@ -1,0 +1,91 @@
+//! Sequences for runs: unique in the database, following time.
+//!
+//! A node takes blocks from one row and gives out their numbers, so that a birth needs no round trip of its own under
+//! load. A block that is not used up soon is dropped: a sequence tells when its run was born. Promise: no number is
+//! given out twice, by whatever node; a later block has larger numbers.
+
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::Pool;
+use jiff::Timestamp;
+use punctual_domain::id::Sequence;
+use punctual_store::Error;
+use tokio::sync::Mutex;
+
+use crate::connect::{Time, connection};
+use crate::error::failed;
+use crate::row::{millis, timestamp};
+
+/// Numbers of a block; there are sixteen blocks in a millisecond.
+const BLOCK: i64 = 1_024;
+const BLOCKS: i64 = (Sequence::COUNTER_MAX as i64 + 1) / BLOCK;
+
+/// How much older than its run a sequence may be.
+const FRESH: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(crate) struct Sequences {
+    time: Time,
+    rest: Mutex<Rest>,
+}
+
+/// What is left of the blocks that were taken last.
+#[derive(Debug)]
+struct Rest {
+    next: i64,
+    /// Blocks after the one of `next`.
+    blocks: i64,
+    left: i64,
+    taken_at: Instant,
+}
+
+impl Sequences {
+    pub(crate) fn new(time: Time) -> Self {
+        Sequences { time, rest: Mutex::new(Rest { next: 0, blocks: 0, left: 0, taken_at: Instant::now() }) }
+    }
+
+    /// So many sequences, ascending.
+    pub(crate) async fn take(
+        &self,
+        pool: &Pool,
+        count: usize,
+        now: Timestamp,
+    ) -> Result<Vec<Sequence>, Error> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut rest = self.rest.lock().await;
+        let is_fresh = match self.time {
+            Time::Database => rest.taken_at.elapsed() < FRESH,
+            Time::Caller => Sequence::from_i64(rest.next).born_at() >= now,
+        };
+        if !is_fresh || rest.left + rest.blocks * BLOCK < count as i64 {
+            *rest = self.more(pool, count, now).await?;
+        }
+        let mut taken = Vec::with_capacity(count);
+        for _ in 0..count {
+            if rest.left == 0 {
+                // The numbers of the last block of a millisecond end before those of the next begin.
+                (rest.next, rest.left, rest.blocks) =
+                    (Sequence::from_i64(rest.next - 1).next().as_i64(), BLOCK, rest.blocks - 1);
+            }
+            taken.push(Sequence::from_i64(rest.next));
+            rest.next += 1;
+            rest.left -= 1;
+        }
+        Ok(taken)
+    }
+
+    async fn more(&self, pool: &Pool, count: usize, now: Timestamp) -> Result<Rest, Error> {
+        let taken_at = Instant::now();
+        let wanted = count.div_ceil(BLOCK as usize) as i64;
+        let callers = (self.time == Time::Caller).then(|| millis(now));
+        let client = connection(pool).await?;
+        let sql = "update sequences set block = greatest(block + 1, punctual_now($1) * $3) + $2 - 1 returning block";
+        let statement = client.prepare_cached(sql).await.map_err(failed)?;
+        let row = client.query_one(&statement, &[&callers, &wanted, &BLOCKS]).await.map_err(failed)?;
+        let first = row.get::<_, i64>(0) - wanted + 1;
+        let start = Sequence::first_at(timestamp(first / BLOCKS)?, 0).as_i64() + first % BLOCKS * BLOCK;
+        Ok(Rest { next: start, blocks: wanted - 1, left: BLOCK, taken_at })
+    }
+}

@@ -1,0 +1,171 @@
+//! A PostgreSQL server for tests.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Who runs the server when the tests run as root, which PostgreSQL refuses.
+const USER: &str = "postgres";
+
+/// A server with the files of one temporary folder.
+#[derive(Debug)]
+pub struct Postgres {
+    port: u16,
+    programs: PathBuf,
+    /// Stops the server and removes its folder when its input ends, which it does when this process is gone.
+    keeper: Child,
+    databases: AtomicU32,
+}
+
+impl Postgres {
+    /// The one that all tests of a process share.
+    pub fn shared() -> &'static Postgres {
+        static SHARED: OnceLock<Postgres> = OnceLock::new();
+        SHARED.get_or_init(|| Postgres::start(&["fsync=off", "max_connections=300"]))
+    }
+
+    /// Starts a server with settings of its own.
+    ///
+    /// # Panics
+    /// If PostgreSQL is not installed or does not start.
+    pub fn start(settings: &[&str]) -> Postgres {
+        let programs = programs();
+        let folder =
+            tempfile::Builder::new().prefix("punctual-postgres-").tempdir().expect("a temporary folder");
+        let folder = folder.keep();
+        let data = folder.join("data");
+        run(as_user(&folder, Path::new("chown")).args([USER]).arg(&folder), Run::AsRootOnly);
+        run(
+            as_user(&folder, &programs.join("initdb"))
+                .args([
+                    "--username=punctual",
+                    "--auth=trust",
+                    "--encoding=UTF8",
+                    "--locale=C",
+                    "--no-sync",
+                    "-D",
+                ])
+                .arg(&data),
+            Run::Always,
+        );
+        let port = free_port();
+        let mut server = format!(
+            "{} -D {} -p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=",
+            programs.join("postgres").display(),
+            data.display()
+        );
+        for setting in settings {
+            server.push_str(&format!(" -c {setting}"));
+        }
+        // The keeper reads until this process closes the pipe, by ending in whatever way.
+        let script = format!(
+            "{server} >{log} 2>&1 & server=$!; echo started; cat >/dev/null; kill -INT $server; wait $server; rm -rf {folder}",
+            log = folder.join("log").display(),
+            folder = folder.display()
+        );
+        let mut keeper = as_user(&folder, Path::new("sh"));
+        keeper.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut keeper = keeper.spawn().expect("a shell");
+        let mut line = String::new();
+        let output = keeper.stdout.take().expect("its output");
+        BufReader::new(output).read_line(&mut line).expect("the keeper says that it started");
+        let postgres = Postgres { port, programs, keeper, databases: AtomicU32::new(0) };
+        postgres.wait_until_ready(&folder);
+        postgres
+    }
+
+    /// The address of a new, empty database.
+    pub fn database(&self) -> String {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.psql("postgres", &format!("create database {name}"));
+        self.url(&name)
+    }
+
+    /// The address of a database.
+    pub fn url(&self, name: &str) -> String {
+        format!("postgres://punctual@127.0.0.1:{}/{name}", self.port)
+    }
+
+    /// Runs SQL and returns what it prints.
+    pub fn psql(&self, database: &str, sql: &str) -> String {
+        let mut command = Command::new(self.programs.join("psql"));
+        command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "-v", "ON_ERROR_STOP=1"]);
+        let output = command.args([&self.url(database), "-c", sql]).output().expect("psql starts");
+        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_string()
+    }
+
+    fn wait_until_ready(&self, folder: &Path) {
+        for _ in 0..600 {
+            let mut ready = Command::new(self.programs.join("pg_isready"));
+            ready.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]);
+            if ready.status().expect("pg_isready starts").success() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+        panic!("PostgreSQL did not start within 30 seconds:\n{log}");
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        // It stops the server first.
+        let _ = self.keeper.wait();
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Run {
+    Always,
+    AsRootOnly,
+}
+
+fn run(command: &mut Command, when: Run) {
+    if when == Run::AsRootOnly && !is_root() {
+        return;
+    }
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+/// A program, as a user that PostgreSQL accepts; changing the owner of files is left to us.
+fn as_user(folder: &Path, program: &Path) -> Command {
+    let mut command = match is_root() && program != Path::new("chown") {
+        true => {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(program);
+            command
+        }
+        false => Command::new(program),
+    };
+    command.current_dir(folder);
+    command
+}
+
+/// Where the newest installed PostgreSQL is.
+fn programs() -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").map(|found| found.flatten().collect::<Vec<_>>());
+    let mut versions: Vec<u32> = versions
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|version| version.file_name().to_str()?.parse().ok())
+        .collect();
+    versions.sort_unstable();
+    let newest = versions.last().expect("PostgreSQL is installed (Debian: apt-get install postgresql)");
+    PathBuf::from(format!("/usr/lib/postgresql/{newest}/bin"))
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
