@@ -27,6 +27,9 @@ use crate::Error;
 /// Shards of a new data directory: enough for a large cluster to share, if the data ever moves to one.
 pub const SHARDS: u16 = 64;
 
+/// How often a node that stands by looks whether the shards are free.
+const STAND_BY: Duration = Duration::from_millis(500);
+
 /// Where jobs and runs are kept.
 #[derive(Clone, Debug)]
 pub enum Storage {
@@ -136,6 +139,9 @@ impl Running {
         let transport = Arc::new(Local(Arc::clone(&parts.engine)));
         let worker_options =
             punctual_worker::Options { concurrency: options.concurrency, heartbeat_every: options.lease / 3 };
+        if let Some(store) = &parts.postgres {
+            wait_for_shards(store, id, options.lease, &*parts.clock).await?;
+        }
         let worker = Worker::start(transport, targets, worker_options);
         let node = Node::start(Arc::clone(&parts.engine), id, node_options).await?;
         Ok(Running { parts, node, worker })
@@ -179,6 +185,27 @@ impl Running {
         let stopped = self.worker.stop(grace).await;
         self.node.stop().await?;
         Ok(stopped)
+    }
+}
+
+/// Waits until no other node owns the shards of a database: one node fires, others stand by.
+async fn wait_for_shards(
+    store: &Postgres,
+    id: WorkerId,
+    lease: Duration,
+    clock: &dyn Clock,
+) -> Result<(), Error> {
+    let mut is_told = false;
+    loop {
+        let held = Store::acquire(store, id, punctual_store::Shards::All, lease, clock.now()).await;
+        if held.map_err(punctual_engine::Error::from)?.len() == usize::from(store.shard_count()) {
+            return Ok(());
+        }
+        if !is_told {
+            tracing::info!("another node owns the shards of the database; waiting for it to go");
+            is_told = true;
+        }
+        tokio::time::sleep(STAND_BY).await;
     }
 }
 

@@ -13,12 +13,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use punctual_testing::Postgres;
 use serde_json::Value;
 
 use self::hook::Hook;
 use self::server::{Server, call};
 
 const KILLS: usize = 50;
+
+/// Each takes as long as a lease.
+const KILLS_ON_POSTGRES: usize = 8;
 
 /// A job that was acknowledged.
 #[derive(Clone, Debug)]
@@ -119,6 +123,24 @@ fn time(value: &Value) -> Timestamp {
 fn fifty_kills_lose_nothing_and_repeat_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
+    let told = kill_and_account(KILLS, &|| Server::start(&data));
+    let checked = punctual_store_embedded::check(&data, Timestamp::now()).unwrap();
+    assert!(checked.is_sound(), "{:#?}", checked.findings);
+    println!("kills: {told}");
+}
+
+/// The same on PostgreSQL, where a node waits for the lease of the one that was killed.
+#[test]
+fn kills_on_postgres_lose_nothing_and_repeat_nothing() {
+    let address = Postgres::shared().database();
+    let directory = tempfile::tempdir().unwrap();
+    let start = || Server::start_with(directory.path(), &["--store", &address, "--lease", "3"]);
+    let told = kill_and_account(KILLS_ON_POSTGRES, &start);
+    println!("kills on postgres: {told}");
+}
+
+/// Kills servers at random moments under load, and compares what was acknowledged with what came of it.
+fn kill_and_account(kills: usize, start: &dyn Fn() -> Server) -> String {
     let hook = Hook::start();
     let address: Address = Arc::default();
     let stop = Arc::new(AtomicBool::new(false));
@@ -137,8 +159,8 @@ fn fifty_kills_lose_nothing_and_repeat_nothing() {
         })
         .collect();
     let mut random = fastrand::Rng::with_seed(7);
-    for _ in 0..KILLS {
-        let server = Server::start(&data);
+    for _ in 0..kills {
+        let server = start();
         *address.lock().unwrap() = Some(server.address);
         // The moment is the point: anything may be under way.
         std::thread::sleep(Duration::from_millis(random.u64(20..400)));
@@ -148,7 +170,7 @@ fn fifty_kills_lose_nothing_and_repeat_nothing() {
     stop.store(true, Ordering::Release);
     let jobs: Vec<Job> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
     let edits: usize = editors.into_iter().map(|editor| editor.join().unwrap()).sum();
-    let server = Server::start(&data);
+    let server = start();
     settle(&server, &jobs);
     let runs = pages(&server, "/v1/runs");
     let mut slots: BTreeMap<&str, Vec<Timestamp>> = BTreeMap::new();
@@ -189,13 +211,11 @@ fn fifty_kills_lose_nothing_and_repeat_nothing() {
     );
     let (status, log) = server.stop();
     assert!(status.success(), "{log}");
-    let checked = punctual_store_embedded::check(&data, Timestamp::now()).unwrap();
-    assert!(checked.is_sound(), "{:#?}", checked.findings);
-    println!(
-        "kills: {KILLS} times, {} jobs and {edits} edits acknowledged, {} runs, each slot once",
+    format!(
+        "{kills} times, {} jobs and {edits} edits acknowledged, {} runs, each slot once",
         jobs.len(),
         runs.len()
-    );
+    )
 }
 
 /// Waits until every one-shot job has ended its run.

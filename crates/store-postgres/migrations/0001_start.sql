@@ -94,3 +94,13 @@ create table ledger (
     job uuid not null, from_slot bigint not null, to_slot bigint not null, slots bigint not null,
     fate smallint not null, tenant int not null, decided_at bigint not null, primary key (job, from_slot)
 );
+
+-- Long work over many runs. Written once per step, not per run.
+create table operations (
+    id uuid primary key, shard smallint not null, tenant int not null, version int not null, record text not null,
+    resume_at bigint, -- while it runs
+    finished_at bigint -- since it ended
+);
+create index operations_by_tenant on operations (tenant, id);
+create index operations_running on operations (resume_at, id) where resume_at is not null;
+create index operations_ended on operations (finished_at) where finished_at is not null;

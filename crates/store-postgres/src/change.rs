@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use punctual_domain::LedgerEntry;
 use punctual_domain::id::{JobId, Version};
 use punctual_domain::lifecycle::{self, Event};
+use punctual_store::record::fate_code;
 use punctual_store::{Carry, CarryTo, Due, DueWhen, Error, Expect, OpenRuns, Put, Refused, ledger_entry};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -21,7 +22,7 @@ use crate::partition::{Ended, end};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::requests::remember;
-use crate::row::{Entry, fate_code, job_id, job_state, job_uuid, millis, shard};
+use crate::row::{Entry, job_id, job_state, job_uuid, millis, shard};
 
 /// A put, ready to be written.
 #[derive(Debug)]
@@ -263,7 +264,7 @@ pub(crate) fn ledger_columns<'a>(entries: impl IntoIterator<Item = &'a LedgerEnt
         columns.from.push(millis(entry.from));
         columns.to.push(millis(entry.to));
         columns.slots.push(entry.slots as i64);
-        columns.fate.push(fate_code(entry.fate));
+        columns.fate.push(fate_code(entry.fate).into());
         columns.tenant.push(entry.tenant.0 as i32);
         columns.decided_at.push(millis(entry.decided_at));
     }

@@ -15,6 +15,7 @@ use crate::change::{insert_ledger, ledger_columns};
 use crate::due::DueColumns;
 use crate::error::Failed;
 use crate::open_runs::OpenColumns;
+use crate::operations::write_operation;
 use crate::postgres::{Postgres, transact};
 use crate::row::{Entry, job_uuid, millis};
 
@@ -87,7 +88,7 @@ impl Postgres {
         let mut extras = Vec::new();
         for (index, mut firing) in firings.into_iter().enumerate() {
             let runs = columns.push(index, &mut firing, &mut sequences, now);
-            if !firing.ledger.is_empty() || firing.progress.is_some() {
+            if !firing.ledger.is_empty() || firing.progress.is_some() || firing.operation.is_some() {
                 extras.push((index, firing));
             }
             answers.push(runs);
@@ -158,6 +159,9 @@ impl Postgres {
         insert_ledger(&transaction, &ledger_columns(fired.iter().flat_map(|firing| &firing.ledger))).await?;
         let (mut jobs, mut counts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         for firing in fired {
+            if let Some(operation) = &firing.operation {
+                write_operation(&transaction, operation).await?;
+            }
             if let Some(progress) = firing.progress {
                 jobs.push(job_uuid(firing.due.key.job));
                 counts.push(progress.fired as i64);

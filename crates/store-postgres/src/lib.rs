@@ -16,6 +16,7 @@ mod jobs;
 mod leases;
 mod migrate;
 mod open_runs;
+mod operations;
 mod partition;
 mod people;
 mod placement;

@@ -1,6 +1,6 @@
 //! Redrive and acknowledge: what people do to dead letters.
 
-use deadpool_postgres::Transaction;
+use deadpool_postgres::{GenericClient, Transaction};
 use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::{RunId, Version};
@@ -51,10 +51,7 @@ impl Postgres {
                 answers.push(Err(Refused::NoRun));
                 continue;
             };
-            let removed: u64 = transact!(self, |client| {
-                let statement = client.prepare_cached("delete from dead_letters where seq = $1").await?;
-                Ok(client.execute(&statement, &[&id.sequence().as_i64()]).await?)
-            })?;
+            let removed: u64 = transact!(self, |client| acknowledge(&client, *id).await)?;
             let state = detail.run.state.as_str();
             answers.push(match removed {
                 0 => Err(lifecycle::Refused::WrongState { state, event: "acknowledged" }.into()),
@@ -65,7 +62,13 @@ impl Postgres {
     }
 }
 
-async fn redrive(
+/// Takes a run out of the dead letters. Says how many it was.
+pub(crate) async fn acknowledge(client: &impl GenericClient, id: RunId) -> Result<u64, Failed> {
+    let statement = client.prepare_cached("delete from dead_letters where seq = $1").await?;
+    Ok(client.execute(&statement, &[&id.sequence().as_i64()]).await?)
+}
+
+pub(crate) async fn redrive(
     transaction: &Transaction<'_>,
     id: RunId,
     now: Timestamp,

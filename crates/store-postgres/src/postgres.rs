@@ -1,15 +1,17 @@
 //! The store: its parts, and the verbs one by one.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
 use jiff::Timestamp;
-use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
+use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter, Page,
-    PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Health, Heartbeat, Held,
+    JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards,
+    Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 use crate::connect::{Options, Time, connection, pool, without_password};
@@ -30,6 +32,8 @@ pub struct Postgres {
     pub(crate) sequences: Sequences,
     pub(crate) leases: Leases,
     pub(crate) partitions: Partitions,
+    /// Whether there was a connection when one was last wanted.
+    health: Mutex<Health>,
 }
 
 /// How often a transaction is tried that others are in the way of.
@@ -70,6 +74,7 @@ impl Postgres {
             sequences: Sequences::new(options.time),
             leases: Leases::default(),
             partitions: Partitions::default(),
+            health: Mutex::default(),
         })
     }
 
@@ -88,7 +93,13 @@ impl Postgres {
     }
 
     pub(crate) async fn connection(&self) -> Result<Object, Error> {
-        connection(&self.pool).await
+        let connection = connection(&self.pool).await;
+        let health = match &connection {
+            Ok(_) => Health::default(),
+            Err(error) => Health::failing(error.to_string()),
+        };
+        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
+        connection
     }
 
     /// The caller's time, where it counts; otherwise the database has its own.
@@ -123,6 +134,10 @@ impl Postgres {
 impl Store for Postgres {
     fn shard_count(&self) -> u16 {
         self.shard_count
+    }
+
+    fn health(&self) -> Health {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn acquire(
@@ -261,6 +276,26 @@ impl Store for Postgres {
 
     async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error> {
         self.retain(now, limit).await
+    }
+
+    async fn step(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Result<Stepped, Refused>>, Error> {
+        self.step(steps, now).await
+    }
+
+    async fn runnable(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Runnable, Error> {
+        self.runnable(shards, now, limit).await
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<Operation>, Error> {
+        self.operation(id).await
+    }
+
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        page: PageRequest<OperationId>,
+    ) -> Result<Page<Operation, OperationId>, Error> {
+        self.operations(filter, &page).await
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

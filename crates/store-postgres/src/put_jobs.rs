@@ -257,7 +257,7 @@ impl Change {
     pub(crate) fn of(mut put: Put, sequence: Option<Sequence>, now: Timestamp) -> Result<Self, Error> {
         let record = job_record(&put.job)?;
         let born = put.birth.take().zip(sequence).map(|(birth, sequence)| {
-            let (run, attempts) = birth.into_run((&put.job).into(), sequence, now);
+            let (run, attempts) = birth.into_run((&*put.job).into(), sequence, now);
             Entry { run, attempts, revision: 0 }
         });
         Ok(Change { put, record, born })

@@ -1,6 +1,8 @@
 //! Retain: what is old goes, whole partitions at a time; what comes gets its partitions ahead.
 
 use jiff::Timestamp;
+use punctual_domain::id::Sequence;
+use punctual_domain::operation::KEPT;
 use punctual_domain::policy::retention::Retention;
 use punctual_store::Error;
 
@@ -8,7 +10,6 @@ use crate::error::failed;
 use crate::partition::{LATE, Partition, class, days};
 use crate::postgres::Postgres;
 use crate::row::millis;
-use punctual_domain::id::Sequence;
 
 /// Dead letters outlive their partition.
 const SAVE: &str = "
@@ -26,6 +27,9 @@ const FORGET_REQUESTS: &str = "
 delete from requests where (tenant, key) in (
     select tenant, key from requests where expires_at <= $1 order by expires_at limit $2)";
 
+const FORGET_OPERATIONS: &str = "
+delete from operations where id in (select id from operations where finished_at < $1 limit $2)";
+
 /// Old versions that no open run keeps.
 const FORGET_VERSIONS: &str = "
 delete from job_versions v where not exists (select from open_runs o where o.job = v.id)";
@@ -37,6 +41,7 @@ delete from workers w where w.is_dead and w.seen_at < $1 - 86400000::bigint
 
 impl Postgres {
     pub(crate) async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error> {
+        let operations_until = millis(now - KEPT);
         self.look_ahead(now).await?;
         let mut done = 0;
         let client = self.connection().await?;
@@ -58,6 +63,7 @@ impl Postgres {
         let (now, limit) = (millis(now), limit as i64);
         done += client.execute(FORGET_LATE, &[&now, &limit, &LATE]).await.map_err(failed)?;
         done += client.execute(FORGET_REQUESTS, &[&now, &limit]).await.map_err(failed)?;
+        done += client.execute(FORGET_OPERATIONS, &[&operations_until, &limit]).await.map_err(failed)?;
         client.execute(FORGET_VERSIONS, &[]).await.map_err(failed)?;
         client.execute(FORGET_WORKERS, &[&now]).await.map_err(failed)?;
         Ok(done)

@@ -9,7 +9,7 @@ use punctual_domain::job::{Job, JobState, Lane};
 use punctual_domain::ledger::Fate;
 use punctual_domain::run::{Run, RunState};
 use punctual_schedule::Progress;
-use punctual_store::record::{decode_job, decode_run, encode_run};
+use punctual_store::record::{decode_job, decode_run, encode_run, fate_of};
 use punctual_store::{Error, Shards, Stored};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -129,15 +129,8 @@ pub(crate) fn urgency(run: &Run) -> i32 {
     -i32::from(run.priority)
 }
 
-const FATES: [Fate; 3] = [Fate::MissedCatchUp, Fate::MissedStartWindow, Fate::SkippedPause];
-
-pub(crate) fn fate_code(fate: Fate) -> i16 {
-    FATES.iter().position(|one| *one == fate).unwrap_or(0) as i16
-}
-
 pub(crate) fn fate(code: i16) -> Result<Fate, Error> {
-    let found = usize::try_from(code).ok().and_then(|code| FATES.get(code).copied());
-    found.ok_or_else(|| damaged(format!("{code} is not a fate")))
+    fate_of(code.into()).ok_or_else(|| damaged(format!("{code} is not a fate")))
 }
 
 /// The numbers of some shards; nothing for all.

@@ -6,6 +6,7 @@ use punctual_domain::id::{JobId, ShardId};
 use punctual_domain::operation::Kind;
 use punctual_domain::tenant::TenantName;
 use punctual_store::Error;
+use punctual_store::record::fate_of;
 use rusqlite::{Connection, Row, params};
 
 use super::Checked;
@@ -13,7 +14,7 @@ use crate::error::failed;
 use crate::open_runs::{load_locals, load_shards};
 use crate::origin::Origin;
 use crate::partition::{KEPT, Partition, Partitions};
-use crate::read::{self, fate_of};
+use crate::read;
 use crate::row::{millis, timestamp};
 
 pub(super) fn check(checked: &mut Checked, connection: &Connection) {

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use punctual_domain::LedgerEntry;
 use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
+use punctual_store::record::fate_of;
 use punctual_store::{Error, Page, PageRequest, RunDetail};
 use rusqlite::{Connection, params};
 
-use super::fate_of;
 use super::search::ended_run;
 use crate::error::failed;
 use crate::partition::Partitions;

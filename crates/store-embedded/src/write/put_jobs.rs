@@ -6,6 +6,7 @@ use punctual_domain::id::{JobId, Sequence, TenantId};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::run::RunState;
+use punctual_store::record::fate_code;
 use punctual_store::{
     Carry, CarryTo, Due, DueWhen, Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger,
     ledger_entry,
@@ -215,7 +216,7 @@ impl Batch<'_> {
                 millis(entry.from),
                 millis(entry.to),
                 entry.slots as i64,
-                crate::read::fate_code(entry.fate),
+                fate_code(entry.fate),
                 entry.tenant.0,
                 millis(entry.decided_at)
             ],

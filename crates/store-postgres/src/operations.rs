@@ -1,0 +1,264 @@
+//! Operations: steps that are done once, and saved with what they do.
+//!
+//! The version is the compare-and-set: whoever writes the next one does the step.
+
+use deadpool_postgres::Transaction;
+use jiff::Timestamp;
+use punctual_domain::id::{OperationId, Sequence, TenantId, Version};
+use punctual_domain::{Operation, Run};
+use punctual_store::record::{decode_operation, encode_operation};
+use punctual_store::{
+    EXAMINED_MAX, Effect, Error, OperationFilter, Page, PageRequest, Parent, Refused, Runnable, Shards, Step,
+    Stepped,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use crate::change::{insert_ledger, ledger_columns};
+use crate::error::{Failed, damaged, failed};
+use crate::fire::SHARE_SHARDS;
+use crate::open_runs::OpenColumns;
+use crate::people::{acknowledge, redrive};
+use crate::postgres::{Postgres, transact};
+use crate::put_jobs::write_open;
+use crate::requests::remember;
+use crate::row::{DELETED, Entry, job_uuid, millis, numbers, shard, timestamp};
+
+/// The columns of [`read`].
+const COLUMNS: &str = "id, tenant, version, record";
+
+const WRITE: &str = "
+insert into operations values ($1, $2, $3, $4, $5, $6, $7)
+on conflict (id) do update set version = excluded.version, record = excluded.record, resume_at = excluded.resume_at,
+    finished_at = excluded.finished_at";
+
+/// Those that may go on, and the first that may not yet.
+const RUNNABLE: &str = "
+select id, tenant, version, record, resume_at from operations
+where resume_at is not null and ($1::smallint[] is null or shard = any($1)) order by resume_at, id limit $2";
+
+fn read(row: &Row) -> Result<Operation, Error> {
+    let (id, record): (Uuid, &str) = (row.get(0), row.get(3));
+    let (tenant, version): (i32, i32) = (row.get(1), row.get(2));
+    let id = OperationId::from_bytes(*id.as_bytes());
+    decode_operation(id, TenantId(tenant as u32), Version(version as u32), record.as_bytes())
+}
+
+fn uuid(id: OperationId) -> Uuid {
+    Uuid::from_bytes(*id.as_bytes())
+}
+
+impl Postgres {
+    pub(crate) async fn step(
+        &self,
+        steps: Vec<Step>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Stepped, Refused>>, Error> {
+        let mut answers = Vec::with_capacity(steps.len());
+        for step in steps {
+            let births = match &step.effect {
+                Effect::Births { births, .. } => births.len(),
+                _ => 0,
+            };
+            let sequences = self.sequences.take(&self.pool, births, now).await?;
+            answers.push(transact!(self, |client| {
+                let transaction = client.transaction().await?;
+                let answer = self.take_step(&transaction, &step, &sequences, now).await?;
+                if answer.is_ok() {
+                    transaction.commit().await?;
+                }
+                Ok(answer)
+            })?);
+        }
+        Ok(answers)
+    }
+
+    async fn take_step(
+        &self,
+        transaction: &Transaction<'_>,
+        step: &Step,
+        sequences: &[Sequence],
+        now: Timestamp,
+    ) -> Result<Result<Stepped, Refused>, Failed> {
+        let mut operation = step.operation.clone();
+        let mut shards = vec![operation.id.shard().0 as i16];
+        if let Effect::Births { job, .. } = &step.effect {
+            shards.push(shard(*job));
+        }
+        let share = transaction.prepare_cached(SHARE_SHARDS).await?;
+        transaction.query(&share, &[&shards]).await?;
+        if let Some(epoch) = step.epoch {
+            let sql = "select from shards where shard = $1 and epoch = $2 and owner is not null";
+            let statement = transaction.prepare_cached(sql).await?;
+            if transaction.query_opt(&statement, &[&shards[0], &(epoch.0 as i64)]).await?.is_none() {
+                return Ok(Err(Refused::StaleEpoch));
+            }
+        }
+        if !is_next(transaction, &operation).await? {
+            return Ok(Err(Refused::StaleStep));
+        }
+        if let Effect::Births { job, version, .. } = &step.effect {
+            let find = transaction.prepare_cached("select version, state from jobs where id = $1").await?;
+            match transaction.query_opt(&find, &[&job_uuid(*job)]).await? {
+                Some(row) if row.get::<_, i16>(1) != DELETED => {
+                    let current = Version(row.get::<_, i32>(0) as u32);
+                    if current != *version {
+                        return Ok(Err(Refused::WrongVersion { current }));
+                    }
+                }
+                _ => return Ok(Err(Refused::NoJob)),
+            }
+        }
+        if let Some(request) = &step.request
+            && remember(transaction, &[request], now).await? != [true]
+        {
+            return Ok(Err(Refused::Repeated));
+        }
+        let done = take_effect(transaction, step, sequences, now).await?;
+        insert_ledger(transaction, &ledger_columns(&step.ledger)).await?;
+        operation.done += done.done;
+        operation.failed += done.failed;
+        write_operation(transaction, &operation).await?;
+        Ok(Ok(Stepped { operation, runs: done.runs }))
+    }
+
+    pub(crate) async fn runnable(
+        &self,
+        shards: &Shards,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Runnable, Error> {
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(RUNNABLE).await.map_err(failed)?;
+        let rows =
+            client.query(&statement, &[&numbers(shards), &(limit as i64 + 1)]).await.map_err(failed)?;
+        let mut runnable = Runnable { operations: Vec::new(), next_at: None };
+        for row in &rows {
+            let resume_at: i64 = row.get(4);
+            if resume_at > millis(now) || runnable.operations.len() == limit {
+                runnable.next_at = Some(timestamp(resume_at)?);
+                break;
+            }
+            runnable.operations.push(read(row)?);
+        }
+        Ok(runnable)
+    }
+
+    pub(crate) async fn operation(&self, id: OperationId) -> Result<Option<Operation>, Error> {
+        let client = self.connection().await?;
+        let sql = format!("select {COLUMNS} from operations where id = $1");
+        let statement = client.prepare_cached(&sql).await.map_err(failed)?;
+        let row = client.query_opt(&statement, &[&uuid(id)]).await.map_err(failed)?;
+        row.as_ref().map(read).transpose()
+    }
+
+    pub(crate) async fn operations(
+        &self,
+        filter: &OperationFilter,
+        page: &PageRequest<OperationId>,
+    ) -> Result<Page<Operation, OperationId>, Error> {
+        let client = self.connection().await?;
+        let of_tenant = if filter.tenant.is_some() { "tenant = $1" } else { "$1::int is null" };
+        let sql = format!(
+            "select {COLUMNS} from operations where {of_tenant} and id < $2 order by id desc limit $3"
+        );
+        let statement = client.prepare_cached(&sql).await.map_err(failed)?;
+        let below = page.after.map_or(Uuid::max(), uuid);
+        let tenant = filter.tenant.map(|tenant| tenant.0 as i32);
+        let limit = EXAMINED_MAX as i64 + 1;
+        let values: [&(dyn ToSql + Sync); 3] = [&tenant, &below, &limit];
+        let mut found = Page { items: Vec::new(), next: None };
+        for (examined, row) in client.query(&statement, &values).await.map_err(failed)?.iter().enumerate() {
+            let operation = read(row)?;
+            let is_wanted = filter.matches(&operation);
+            // There is more: it starts after the last row that was looked at.
+            if examined == EXAMINED_MAX || (is_wanted && found.items.len() == page.limit) {
+                return Ok(found);
+            }
+            found.next = Some(operation.id);
+            if is_wanted {
+                found.items.push(operation);
+            }
+        }
+        found.next = None;
+        Ok(found)
+    }
+}
+
+/// What a step did.
+#[derive(Default)]
+struct Done {
+    runs: Vec<Run>,
+    done: u64,
+    failed: u64,
+}
+
+async fn take_effect(
+    transaction: &Transaction<'_>,
+    step: &Step,
+    sequences: &[Sequence],
+    now: Timestamp,
+) -> Result<Done, Failed> {
+    let mut done = Done::default();
+    match &step.effect {
+        Effect::Nothing => {}
+        Effect::Redrive(ids) => {
+            for id in ids {
+                match redrive(transaction, *id, now).await? {
+                    Ok(run) => done.runs.push(run),
+                    Err(_) => done.failed += 1,
+                }
+            }
+            done.done = done.runs.len() as u64;
+        }
+        Effect::Acknowledge(ids) => {
+            for id in ids {
+                match acknowledge(transaction, *id).await? {
+                    0 => done.failed += 1,
+                    _ => done.done += 1,
+                }
+            }
+        }
+        Effect::Births { job, version, births } => {
+            let of = Parent { job: *job, tenant: step.operation.tenant, version: *version };
+            let mut open = OpenColumns::default();
+            for (birth, sequence) in births.iter().zip(sequences) {
+                let (run, attempts) = birth.clone().into_run(of, *sequence, now);
+                let entry = Entry { run, attempts, revision: 0 };
+                open.push(&entry, now);
+                done.runs.push(entry.run);
+            }
+            write_open(transaction, &open).await?;
+            done.done = done.runs.len() as u64;
+        }
+    }
+    Ok(done)
+}
+
+/// Whether an operation is the one after what is stored, which is held until the transaction ends.
+async fn is_next(transaction: &Transaction<'_>, operation: &Operation) -> Result<bool, Failed> {
+    let sql = "select version, finished_at is null from operations where id = $1 for update";
+    let statement = transaction.prepare_cached(sql).await?;
+    Ok(match transaction.query_opt(&statement, &[&uuid(operation.id)]).await? {
+        Some(row) => row.get(1) && Version(row.get::<_, i32>(0) as u32).next() == operation.version,
+        None => operation.version == Version::FIRST,
+    })
+}
+
+pub(crate) async fn write_operation(
+    transaction: &Transaction<'_>,
+    operation: &Operation,
+) -> Result<(), Failed> {
+    let record = String::from_utf8(encode_operation(operation)?)
+        .map_err(|_| damaged("an operation whose record is not text"))?;
+    let statement = transaction.prepare_cached(WRITE).await?;
+    let (id, shard) = (uuid(operation.id), operation.id.shard().0 as i16);
+    let (tenant, version) = (operation.tenant.0 as i32, operation.version.0 as i32);
+    let resume_at = operation.is_running().then(|| millis(operation.resume_at));
+    let finished_at = operation.finished_at.map(millis);
+    let values: [&(dyn ToSql + Sync); 7] =
+        [&id, &shard, &tenant, &version, &record, &resume_at, &finished_at];
+    transaction.execute(&statement, &values).await?;
+    Ok(())
+}

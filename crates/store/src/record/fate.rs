@@ -1,0 +1,17 @@
+//! The fate of slots, as a number.
+
+use punctual_domain::ledger::Fate;
+
+/// A new one goes to the end.
+const FATES: [Fate; 4] =
+    [Fate::MissedCatchUp, Fate::MissedStartWindow, Fate::SkippedPause, Fate::SkippedCancel];
+
+/// The number of a fate.
+pub fn fate_code(fate: Fate) -> u8 {
+    FATES.iter().position(|one| *one == fate).unwrap_or(0) as u8
+}
+
+/// The fate of a number, if it has one.
+pub fn fate_of(code: i64) -> Option<Fate> {
+    FATES.get(usize::try_from(code).ok()?).copied()
+}
