@@ -33,7 +33,18 @@ async fn an_immediate_job_shows_its_run_and_then_its_end() {
     let id = world.register(r#"{"now":true}"#).await;
     let job = world.get(&format!("/v1/jobs/{id}")).await;
     assert_eq!(job["last_run"]["state"], "pending", "{job}");
-    assert_eq!((&job["state"], &job["next_fire_at"]), (&"ended".into(), &serde_json::Value::Null));
+    assert_eq!((&job["state"], &job["next_fire_at"]), (&"active".into(), &serde_json::Value::Null));
+    let run = job["last_run"]["id"].as_str().unwrap();
+    world.call(&format!("POST /v1/runs/{run}/cancel"), "").await.expect(200);
+    assert_eq!(world.get(&format!("/v1/jobs/{id}")).await["state"], "ended");
+    for (state, count) in [("ended", 1), ("active", 0)] {
+        let list = world.get(&format!("/v1/jobs?state={state}")).await;
+        assert_eq!(list["items"].as_array().unwrap().len(), count, "{state}");
+    }
+    let renamed = world.call(&format!("PATCH /v1/jobs/{id}"), r#"{"name":"renamed"}"#).await.expect(200);
+    assert_eq!((&renamed["state"], &renamed["version"]), (&"ended".into(), &2.into()));
+    let paused = world.call(&format!("POST /v1/jobs/{id}/pause"), "").await;
+    assert_eq!(paused.problem(), (409, "wrong_state".into()));
 }
 
 #[tokio::test]

@@ -65,6 +65,9 @@ impl State {
         if let Some(next) = firing.next {
             self.insert_due(next);
         }
+        if let Some(retention) = firing.over {
+            self.end_job(job, due.version, retention, now);
+        }
         Ok(firing.births.into_iter().map(|birth| self.give_birth(&current, birth, now)).collect())
     }
 }
