@@ -215,8 +215,7 @@ pub(crate) async fn pause(call: Call, Path(id): Path<String>, Text(text): Text) 
     let (id, expected) = (job_id(&id)?, call.expected()?);
     let pause: Pause = read_or_default(&text)?;
     once(&call, &text, async {
-        let since = call.shared.engine.now();
-        let pause = job::Pause { reason: pause.reason, by: pause.by, since, until: None };
+        let pause = pause.to_domain(call.shared.engine.now())?;
         let registered = call.shared.engine.pause(call.tenant, id, expected, pause).await?;
         changed(&call, &registered).await
     })

@@ -142,6 +142,30 @@ async fn a_pause_has_a_reason_and_its_slots_are_in_the_ledger() {
 }
 
 #[tokio::test]
+async fn a_pause_may_say_when_it_ends() {
+    let world = World::new().await;
+    let id = world.register(r#"{"every":"PT10S"}"#).await;
+    let path = format!("POST /v1/jobs/{id}/pause");
+    for wrong in [r#"{"until":"2026-01-01T11:00:00Z"}"#, r#"{"until":"tomorrow"}"#, r#"{"until":true}"#] {
+        let problem = world.call(&path, wrong).await.expect(422);
+        assert_eq!(problem["errors"][0]["pointer"], "/until", "{problem}");
+    }
+    let paused = world.call(&path, r#"{"until":"2026-01-01T14:00:25+02:00"}"#).await.expect(200);
+    assert_eq!(
+        (&paused["state"], &paused["paused"]["until"]),
+        (&"paused".into(), &"2026-01-01T12:00:25Z".into())
+    );
+    world.advance(25).await;
+    let resumed = world.get(&format!("/v1/jobs/{id}")).await;
+    assert_eq!(
+        (&resumed["state"], &resumed["next_fire_at"], &resumed["paused"]),
+        (&"active".into(), &"2026-01-01T12:00:30Z".into(), &serde_json::Value::Null)
+    );
+    let ledger = world.get(&format!("/v1/jobs/{id}/ledger")).await;
+    assert_eq!((&ledger["items"][0]["reason"], &ledger["items"][0]["slots"]), (&"pause".into(), &2.into()));
+}
+
+#[tokio::test]
 async fn a_deleted_job_is_gone_and_its_waiting_runs_are_cancelled() {
     let world = World::new().await;
     let id = world.register(r#"{"now":true}"#).await;
