@@ -18,6 +18,7 @@ use crate::policies::{CatchUp, Retention, Retry};
 use crate::read::{At, Errors, Rules, Unread, checked, one_of};
 use crate::schedule::Schedule;
 use crate::target::{Target, required};
+use crate::time::Time;
 
 object! {
     /// A job as its owner asks for it.
@@ -63,6 +64,8 @@ object! {
         pub reason: String,
         /// Who pauses it.
         pub by: String,
+        /// When it resumes by itself; not before it is resumed, unless said otherwise.
+        pub until: Time,
     }
 
     /// A run outside the schedule.
@@ -293,6 +296,26 @@ pub struct Job {
     pub spec: JobSpec,
 }
 
+impl Pause {
+    /// A pause that begins now.
+    pub fn to_domain(self, now: Timestamp) -> Result<domain::Pause, Unread> {
+        let mut errors = Errors::default();
+        let at = At::ROOT.member("until");
+        let until = self.until.and_then(|until| until.instant(&at, &mut errors));
+        if until.is_some_and(|until| until <= now) {
+            errors.add(
+                &at,
+                "out_of_range",
+                "a pause ends in the future; leave `until` out for one without an end",
+            );
+        }
+        match errors.is_empty() {
+            true => Ok(domain::Pause { reason: self.reason, by: self.by, since: now, until }),
+            false => Err(Unread::Wrong(errors.into_vec())),
+        }
+    }
+}
+
 /// What the server knows about a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobStatus {
@@ -343,6 +366,9 @@ pub struct Paused {
     pub by: Option<String>,
     /// Since when.
     pub since: Timestamp,
+    /// When it resumes by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
 }
 
 /// What a job's row does not say.
@@ -352,7 +378,7 @@ pub struct Facts<'a> {
     pub tenant: &'a str,
     /// When it fires next.
     pub next_fire_at: Option<Timestamp>,
-    /// Its schedule has no more slots.
+    /// Its schedule has no more slots, and its last run has ended.
     pub is_over: bool,
     /// Its newest run.
     pub last_run: Option<&'a punctual_domain::Run>,
@@ -365,7 +391,8 @@ impl Job {
     pub fn new(job: &domain::Job, facts: Facts<'_>) -> Self {
         let paused = match &job.state {
             JobState::Paused(pause) => {
-                Some(Paused { reason: pause.reason.clone(), by: pause.by.clone(), since: pause.since })
+                let (reason, by) = (pause.reason.clone(), pause.by.clone());
+                Some(Paused { reason, by, since: pause.since, until: pause.until })
             }
             JobState::Active | JobState::Ended | JobState::Deleted => None,
         };

@@ -123,7 +123,9 @@ impl Engine {
         let timetable = self.timetables.of(&stored.job)?;
         let slot = slot_after_completion(&stored, &timetable, now);
         let due = slot.map(|slot| due(&stored.job, &timetable, slot));
-        Ok(Some(Successor { version: stored.job.version, due }))
+        let is_over = due.is_none() && stored.job.is_active() && counts_from_completion(&stored.job);
+        let over = is_over.then_some(stored.job.spec.policies.retention);
+        Ok(Some(Successor { version: stored.job.version, due, over }))
     }
 }
 

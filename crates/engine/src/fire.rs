@@ -3,7 +3,8 @@
 //! Runs on the node that owns the shard, when the earliest slot arrives or when woken. Promise: one run per
 //! (job, slot), however many nodes race, because the store accepts a firing only from the shard's current
 //! epoch and only once per slot; a slot reached too late is decided by the job's catch-up policy. Where that wants
-//! several runs, they are owed by an operation that is started in the same commit.
+//! several runs, they are owed by an operation that is started in the same commit. The entry of a paused job is the
+//! end of its pause: it resumes the job.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use punctual_store::{Birth, Due, Firing, Refused, Shards, Stored};
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::register::due;
+use crate::register::{due, end_of_pause};
 
 /// Under which epochs this node owns its shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,8 +97,13 @@ impl Engine {
         let jobs = self.bodies_of(&entries).await?;
         let mut firings = Vec::with_capacity(entries.len());
         let mut bodies = Vec::with_capacity(entries.len());
+        let mut pauses = Vec::new();
         for (entry, stored) in entries.into_iter().zip(jobs) {
             let epoch = epochs.of(entry.key.job.shard());
+            if stored.as_ref().is_some_and(|stored| ends_pause(&stored.job, &entry)) {
+                pauses.push(entry);
+                continue;
+            }
             let current = stored.filter(|stored| stored.job.is_active());
             let firing = match &current {
                 Some(stored) => self.plan(stored, entry, epoch, now, &mut room)?,
@@ -106,6 +112,10 @@ impl Engine {
             };
             firings.push(firing);
             bodies.push(current.map(|stored| stored.job));
+        }
+        for entry in self.end_pauses(pauses, now).await? {
+            firings.push(empty(entry, epochs.of(entry.key.job.shard())));
+            bodies.push(None);
         }
         let plans: Vec<(u64, Option<Due>, bool)> = firings
             .iter()
@@ -167,9 +177,14 @@ impl Engine {
         let spread = entry.key.at.duration_since(entry.slot);
         let mut plan = catch_up::plan(job.spec.policies.catch_up, &timetable, entry.slot, now - spread);
         let progress = progress(stored, &mut plan);
-        if counts_from_completion(job) {
-            plan.next = None; // The end of the run brings the next slot.
+        let from_completion = counts_from_completion(job);
+        if from_completion {
+            // The end of the run brings the next slot. Without a run it is as if one had ended now.
+            let is_left = plan.run.is_empty();
+            plan.next = is_left.then(|| slot_after_completion(stored, &timetable, now)).flatten();
         }
+        // A period from completion is over when its last run has ended.
+        let is_over = plan.next.is_none() && (!from_completion || plan.run.is_empty());
         let operation = self.catch_up(job, &plan.run, now);
         let births = match &operation {
             Some(_) => Vec::new(),
@@ -193,6 +208,7 @@ impl Engine {
             births,
             ledger: ledger.into_iter().collect(),
             next: plan.next.map(|slot| due(job, &timetable, slot)),
+            over: is_over.then_some(job.spec.policies.retention),
             progress,
             operation,
         })
@@ -273,6 +289,20 @@ pub(crate) fn birth(
     }
 }
 
+/// Whether an entry is no slot of its job but the end of its pause.
+fn ends_pause(job: &Job, entry: &Due) -> bool {
+    end_of_pause(job).is_some_and(|end| end.version == entry.version)
+}
+
 fn empty(due: Due, epoch: Epoch) -> Firing {
-    Firing { due, epoch, births: Vec::new(), ledger: Vec::new(), next: None, progress: None, operation: None }
+    Firing {
+        due,
+        epoch,
+        births: Vec::new(),
+        ledger: Vec::new(),
+        next: None,
+        over: None,
+        progress: None,
+        operation: None,
+    }
 }

@@ -12,7 +12,7 @@ use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::run::{Cause, Run};
 use punctual_domain::{LedgerEntry, Tenant, TenantName};
-use punctual_schedule::{DstNote, Kind, Timetable, Tzdb};
+use punctual_schedule::{DstNote, Kind, Tzdb};
 use punctual_store::{Cancellation, Refused};
 
 pub use punctual_store::{JobFilter, Page, PageRequest, RunDetail, RunFilter, Stored, Subject};
@@ -20,7 +20,7 @@ pub use punctual_store::{JobFilter, Page, PageRequest, RunDetail, RunFilter, Sto
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::counts_from_completion;
-use crate::register::{Registered, busy, next_slot};
+use crate::register::{Registered, busy, is_out_of_slots, next_slot, spread};
 
 /// A job and what its row does not say.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub struct Seen {
     pub job: Arc<Job>,
     /// When it fires next: its next slot and its spread.
     pub next_fire_at: Option<Timestamp>,
-    /// Its schedule has no more slots.
+    /// Its schedule has no more slots, and its last run has ended.
     pub is_over: bool,
 }
 
@@ -66,7 +66,9 @@ const TRIES: usize = 5;
 impl Engine {
     /// A job of a tenant.
     pub async fn job(&self, tenant: TenantId, id: JobId) -> Result<Seen, Error> {
-        self.find(tenant, id).await.map(|stored| self.see(&stored))
+        let stored = self.find(tenant, id).await?;
+        let seen = self.see(&[stored]).await?.into_iter().next();
+        seen.ok_or_else(|| Error::JobNotFound(id.to_string()))
     }
 
     /// The job with a client-chosen key.
@@ -93,8 +95,10 @@ impl Engine {
         for _ in 0..PAGES_MAX {
             page.limit = limit - items.len();
             let found = self.store.list_jobs(&filter, page.clone()).await?;
-            let seen = found.items.iter().map(|stored| self.see(stored));
-            items.extend(seen.filter(|seen| is_over.is_none_or(|is_over| seen.is_ended() == is_over)));
+            let seen = self.see(&found.items).await?;
+            items.extend(
+                seen.into_iter().filter(|seen| is_over.is_none_or(|is_over| seen.is_ended() == is_over)),
+            );
             page.after = found.next;
             if page.after.is_none() || items.len() >= limit {
                 break;
@@ -113,17 +117,52 @@ impl Engine {
         Seen { next_fire_at, is_over: false, job }
     }
 
-    fn see(&self, stored: &Stored) -> Seen {
+    /// Jobs with what their rows do not say.
+    async fn see(&self, jobs: &[Stored]) -> Result<Vec<Seen>, Error> {
+        let now = self.clock.now();
+        let mut seen: Vec<Seen> = jobs.iter().map(|stored| self.glance(stored, now)).collect();
+        let over: Vec<&mut Seen> = seen.iter_mut().filter(|seen| seen.is_over).collect();
+        if over.is_empty() {
+            return Ok(seen);
+        }
+        // Its last slot may not be fired yet, or its last run not have ended. In this order: firing turns the one into the other.
+        let is_unfired = self.are_unfired(&over, now).await?;
+        let ids: Vec<JobId> = over.iter().map(|seen| seen.job.id).collect();
+        // A store that takes no writes may not know; then the schedule alone decides.
+        let has_open_runs = self.store.have_open_runs(&ids).await.unwrap_or_else(|_| vec![false; ids.len()]);
+        for ((seen, is_unfired), has_open_runs) in over.into_iter().zip(is_unfired).zip(has_open_runs) {
+            seen.is_over = !is_unfired && !has_open_runs;
+        }
+        Ok(seen)
+    }
+
+    /// Whether a slot of each job has come and is not fired yet.
+    async fn are_unfired(&self, jobs: &[&mut Seen], now: Timestamp) -> Result<Vec<bool>, Error> {
+        let timetables = jobs.iter().filter_map(|seen| self.timetables.of(&seen.job).ok());
+        let longest = timetables.map(|timetable| spread(&timetable)).max().unwrap_or_default();
+        let oldest = self.oldest_due(now + longest).await?;
+        let mut answers = Vec::with_capacity(jobs.len());
+        for seen in jobs {
+            let candidates = match counts_from_completion(&seen.job) {
+                true => Vec::new(),
+                false => self.unfired_candidates(&seen.job, oldest, now)?,
+            };
+            let is_due =
+                if candidates.is_empty() { Vec::new() } else { self.store.is_due(&candidates).await? };
+            answers.push(is_due.contains(&true));
+        }
+        Ok(answers)
+    }
+
+    /// A job by its schedule alone.
+    fn glance(&self, stored: &Stored, now: Timestamp) -> Seen {
         let job = Arc::clone(&stored.job);
         // A zone that is gone from the database has no slots, and is told by a warning.
         let Ok(timetable) = self.timetables.of(&job) else {
             return Seen { job, next_fire_at: None, is_over: false };
         };
-        let slot = next_slot(&job, &timetable, stored.progress, self.clock.now());
-        // An open run brings the next slot of a period from completion.
-        let is_waiting = counts_from_completion(&job)
-            && job.max_fires().is_none_or(|most| stored.progress.fired < most.get());
-        let is_over = job.is_active() && slot.is_none() && !is_waiting;
+        let slot = next_slot(&job, &timetable, stored.progress, now);
+        let is_over = is_out_of_slots(stored, &timetable, now);
         Seen { next_fire_at: slot.map(|slot| slot + spread(&timetable)), is_over, job }
     }
 
@@ -188,10 +227,6 @@ impl Engine {
         self.find(tenant, job).await?;
         Ok(self.store.ledger(job, page).await?)
     }
-}
-
-fn spread(timetable: &Timetable) -> SignedDuration {
-    SignedDuration::try_from(timetable.spread_offset()).unwrap_or_default()
 }
 
 // Runs and dead letters.

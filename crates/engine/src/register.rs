@@ -210,7 +210,7 @@ impl Engine {
         Err(busy())
     }
 
-    /// Pauses a job: no slot becomes a run until it is resumed.
+    /// Pauses a job: no slot becomes a run until it is resumed, or until the pause ends by itself.
     pub async fn pause(
         &self,
         tenant: TenantId,
@@ -218,11 +218,26 @@ impl Engine {
         expected: Option<Version>,
         pause: Pause,
     ) -> Result<Registered, Error> {
+        if self.job(tenant, id).await?.is_ended() {
+            return Err(Error::WrongState { state: JobState::Ended.as_str(), action: "paused" });
+        }
+        // The store counts in milliseconds.
+        let until = pause.until.and_then(|until| Timestamp::from_millisecond(until.as_millisecond()).ok());
         self.change(tenant, id, expected, |old, now| match &old.state {
-            JobState::Paused(_) => Ok(None),
+            JobState::Paused(current) if current.until == until => Ok(None),
+            // It stays paused, to another time.
+            JobState::Paused(current) => Ok(Some(Change {
+                job: Job {
+                    state: JobState::Paused(Pause { since: current.since, until, ..pause.clone() }),
+                    ..changed(old, now)
+                },
+                carry_to: CarryTo::Nothing,
+                open_runs: OpenRuns::Keep,
+                skipped_since: None,
+            })),
             JobState::Active => Ok(Some(Change {
                 job: Job {
-                    state: JobState::Paused(Pause { since: now, ..pause.clone() }),
+                    state: JobState::Paused(Pause { since: now, until, ..pause.clone() }),
                     ..changed(old, now)
                 },
                 carry_to: CarryTo::Ledger(Fate::SkippedPause),
@@ -243,15 +258,45 @@ impl Engine {
     ) -> Result<Registered, Error> {
         self.change(tenant, id, expected, |old, now| match &old.state {
             JobState::Active => Ok(None),
-            JobState::Paused(pause) => Ok(Some(Change {
-                job: Job { state: JobState::Active, ..changed(old, now) },
-                carry_to: CarryTo::Due,
-                open_runs: OpenRuns::Keep,
-                skipped_since: Some(pause.since),
-            })),
+            JobState::Paused(pause) => Ok(Some(resumed(old, pause, now))),
             state => Err(Error::WrongState { state: state.as_str(), action: "resumed" }),
         })
         .await
+    }
+
+    /// Resumes jobs whose pauses end now. Returns the entries that are stale, because their jobs were changed since.
+    pub(crate) async fn end_pauses(&self, ends: Vec<Due>, now: Timestamp) -> Result<Vec<Due>, Error> {
+        if ends.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<JobId> = ends.iter().map(|entry| entry.key.job).collect();
+        let current = self.store.jobs(&ids).await?;
+        let (mut stale, mut entries, mut puts) = (Vec::new(), Vec::new(), Vec::new());
+        for (entry, stored) in ends.into_iter().zip(current) {
+            let pause = stored.as_ref().and_then(|stored| match &stored.job.state {
+                JobState::Paused(pause) if stored.job.version == entry.version => Some((stored, pause)),
+                _ => None,
+            });
+            let Some((stored, pause)) = pause else {
+                stale.push(entry);
+                continue;
+            };
+            let (put, _) = self.prepare_change(stored, resumed(&stored.job, pause, now), now, true).await?;
+            entries.push(entry);
+            puts.push(put);
+        }
+        let dues: Vec<Option<Due>> = puts.iter().map(|put| put.due).collect();
+        let answers = self.store.put_jobs(puts, now).await?;
+        for ((entry, due), answer) in entries.into_iter().zip(dues).zip(answers) {
+            match answer {
+                Ok(()) => {
+                    tracing::info!(job_id = %entry.key.job, "resumed");
+                    self.wakes.offer(due);
+                }
+                Err(_) => stale.push(entry), // Somebody was quicker.
+            }
+        }
+        Ok(stale)
     }
 
     /// Deletes a job: its waiting runs are cancelled, its running ones end, its history stays.
@@ -264,7 +309,7 @@ impl Engine {
         self.change(tenant, id, expected, |old, now| {
             Ok(Some(Change {
                 job: Job { state: JobState::Deleted, ..changed(old, now) },
-                carry_to: CarryTo::Due,
+                carry_to: CarryTo::Nothing,
                 open_runs: OpenRuns::CancelPending,
                 skipped_since: None,
             }))
@@ -287,7 +332,9 @@ impl Engine {
             let part = self.entropy.bits() as u32;
             let birth = birth(&stored.job, Cause::Trigger, now, part, correlation_id.clone());
             let version = stored.job.version;
-            let trigger = Trigger { job: id, version, birth, request: request.clone() };
+            let timetable = self.timetables.of(&stored.job);
+            let is_over = timetable.is_ok_and(|timetable| is_out_of_slots(&stored, &timetable, now));
+            let trigger = Trigger { job: id, version, birth, is_over, request: request.clone() };
             match self.store.trigger(vec![trigger], now).await?.into_iter().next() {
                 Some(Ok(run)) => {
                     self.wakes.claimable();
@@ -317,7 +364,7 @@ impl Engine {
         decide: impl Fn(&Job, Timestamp) -> Result<Option<Change>, Error> + Send,
     ) -> Result<Registered, Error> {
         let mut last_slot = None;
-        for _ in 0..TRIES {
+        for attempt in 1..=TRIES {
             let now = self.clock.now();
             let stored = self.find(tenant, id).await?;
             let current = stored.job.version;
@@ -329,9 +376,12 @@ impl Engine {
                 let next_slot = next_slot(&stored.job, &timetable, stored.progress, now);
                 return Ok(Registered { job: stored.job, next_slot, is_unchanged: true });
             };
-            let (put, registered) = self.prepare_change(&stored, change, last_slot, now).await?;
+            // A job can always be stopped: if its entry is not found in the end, it is left to be dropped as stale.
+            let is_strict = attempt < TRIES;
+            let (put, registered) = self.prepare_change(&stored, change, last_slot, now, is_strict).await?;
             // Which of the candidates is carried over is decided by the store; being told of one too many does no harm.
-            let carried = put.carry.iter().flat_map(|carry| &carry.candidates).map(|due| due.of(&put.job));
+            let carry = put.carry.iter().filter(|carry| carry.to == CarryTo::Due);
+            let carried = carry.flat_map(|carry| &carry.candidates).map(|due| due.of(&put.job));
             let dues: Vec<Due> = put.due.into_iter().chain(carried).collect();
             match self.store.put_jobs(vec![put], now).await?.into_iter().next() {
                 Some(Ok(())) => {
@@ -357,15 +407,20 @@ impl Engine {
         change: Change,
         mut last_slot: Option<Timestamp>,
         now: Timestamp,
+        is_strict: bool,
     ) -> Result<(Put, Registered), Error> {
         let timetable = self.timetables.of(&change.job)?;
-        let was_due = old.job.is_active();
-        // Periods from completion carry nothing over: an idle job's next slot is computed anew, and an open
-        // run brings it when it ends.
+        let was_due = old.job.is_active() && !counts_from_completion(&old.job);
         let from_completion = counts_from_completion(&change.job);
-        let candidates = match was_due && !counts_from_completion(&old.job) {
-            true => self.unfired_candidates(&old.job, now).await?,
-            false => Vec::new(),
+        let (candidates, carry_to) = match was_due {
+            true => {
+                let spread = spread(&*self.timetables.of(&old.job)?);
+                let oldest = self.oldest_due(now + spread).await?;
+                (self.unfired_candidates(&old.job, oldest, now)?, change.carry_to)
+            }
+            // Periods from completion carry nothing over: an idle job's next slot is computed anew, and an open
+            // run brings it when it ends.
+            false => (self.other_candidates(old)?, CarryTo::Nothing),
         };
         let progress = match from_completion && old.progress.last_completion.is_none() {
             // It has never ended a run: the first slot counts from now.
@@ -385,20 +440,21 @@ impl Engine {
         }
         // Between deciding and committing, the slot may be fired under the old version.
         let mut unfired = Vec::new();
-        if next_slot.is_some() && was_due && !counts_from_completion(&old.job) {
+        if was_due && (next_slot.is_some() || is_strict) {
             let old_timetable = self.timetables.of(&old.job)?;
             if let Some(slot) = old_timetable.next_given(from, old.progress) {
                 unfired.clone_from(&candidates);
                 unfired.push(due(&old.job, &old_timetable, slot));
             }
         }
+        let is_waiting = from_completion && change.job.is_active();
         let job = Arc::new(change.job);
         let ledger = change.skipped_since.and_then(|since| skipped(&old.job, &timetable, since, now));
         let put = Put {
             expect: Expect::Version(old.job.version),
-            due: next_slot.map(|slot| due(&job, &timetable, slot)),
-            due_when: if from_completion { DueWhen::Idle } else { DueWhen::Always },
-            carry: (!candidates.is_empty()).then_some(Carry { candidates, to: change.carry_to }),
+            due: next_slot.map(|slot| due(&job, &timetable, slot)).or_else(|| end_of_pause(&job)),
+            due_when: if is_waiting { DueWhen::Idle } else { DueWhen::Always },
+            carry: (!candidates.is_empty()).then_some(Carry { candidates, to: carry_to }),
             unfired,
             birth: None,
             open_runs: change.open_runs,
@@ -420,14 +476,17 @@ impl Engine {
         Ok(fired.max(accounted))
     }
 
-    /// Where the job's due entry may be if its slot has come but was not fired yet: its slots from the
-    /// oldest entry of the store up to now.
-    async fn unfired_candidates(&self, job: &Job, now: Timestamp) -> Result<Vec<Due>, Error> {
-        let query = DueQuery { shards: Shards::All, after: None, until: now, limit: 1 };
-        let oldest = self.store.due(query).await?.entries.first().map(|entry| entry.key.at);
+    /// Where the job's due entry may be if its slot has come but was not fired yet: its slots up to now, from when
+    /// the oldest entry of the store is due.
+    pub(crate) fn unfired_candidates(
+        &self,
+        job: &Job,
+        oldest: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Vec<Due>, Error> {
         let Some(oldest) = oldest else { return Ok(Vec::new()) };
         let timetable = self.timetables.of(job)?;
-        let spread = SignedDuration::try_from(timetable.spread_offset()).unwrap_or_default();
+        let spread = spread(&timetable);
         let mut slots = Vec::new();
         let mut slot = timetable.previous_before(now + SignedDuration::from_nanos(1));
         while let Some(at) = slot.filter(|at| *at + spread >= oldest) {
@@ -439,6 +498,31 @@ impl Engine {
         }
         slots.reverse();
         Ok(slots)
+    }
+
+    /// When the oldest entry of the store is due, if that is not after `until`.
+    pub(crate) async fn oldest_due(&self, until: Timestamp) -> Result<Option<Timestamp>, Error> {
+        let query = DueQuery { shards: Shards::All, after: None, until, limit: 1 };
+        Ok(self.store.due(query).await?.entries.first().map(|entry| entry.key.at))
+    }
+
+    /// Where the entry of a job may be that is not at a slot of its schedule's own: at the end of its pause, or a period after
+    /// its last run, its last change or its registration.
+    fn other_candidates(&self, old: &Stored) -> Result<Vec<Due>, Error> {
+        let job = &*old.job;
+        if !job.is_active() {
+            return Ok(end_of_pause(job).into_iter().collect());
+        }
+        let timetable = self.timetables.of(job)?;
+        let progress = old.progress;
+        let since_change =
+            Progress { last_completion: progress.last_completion.or(Some(job.updated_at)), ..progress };
+        let slots = [
+            progress.last_completion.and_then(|completed| timetable.next_given(completed, progress)),
+            timetable.next_given(job.updated_at, since_change),
+            first_slot(job, &timetable, job.created_at).ok(),
+        ];
+        Ok(slots.into_iter().flatten().map(|slot| due(job, &timetable, slot)).collect())
     }
 
     async fn refused(
@@ -474,6 +558,16 @@ struct Change {
     open_runs: OpenRuns,
     /// Slots since then are skipped and accounted for.
     skipped_since: Option<Timestamp>,
+}
+
+/// A paused job goes on; its slots in between are skipped.
+fn resumed(old: &Job, pause: &Pause, now: Timestamp) -> Change {
+    Change {
+        job: Job { state: JobState::Active, ..changed(old, now) },
+        carry_to: CarryTo::Nothing,
+        open_runs: OpenRuns::Keep,
+        skipped_since: Some(pause.since),
+    }
 }
 
 pub(crate) fn busy() -> Error {
@@ -520,10 +614,29 @@ pub(crate) fn next_slot(
     job.is_active().then(|| timetable.next_given(now, progress)).flatten()
 }
 
+/// Whether a job's schedule has no more slots, and no completion can bring one.
+pub(crate) fn is_out_of_slots(stored: &Stored, timetable: &Timetable, now: Timestamp) -> bool {
+    let job = &stored.job;
+    // An open run brings the next slot of a period from completion.
+    let is_waiting =
+        counts_from_completion(job) && job.max_fires().is_none_or(|most| stored.progress.fired < most.get());
+    job.is_active() && next_slot(job, timetable, stored.progress, now).is_none() && !is_waiting
+}
+
+/// The entry that ends a job's pause, if it ends by itself.
+pub(crate) fn end_of_pause(job: &Job) -> Option<Due> {
+    let JobState::Paused(Pause { until: Some(until), .. }) = job.state else { return None };
+    let key = DueKey { at: until, lane: job.spec.lane, tenant: job.tenant, job: job.id };
+    Some(Due { key, version: job.version, slot: until })
+}
+
+pub(crate) fn spread(timetable: &Timetable) -> SignedDuration {
+    SignedDuration::try_from(timetable.spread_offset()).unwrap_or_default()
+}
+
 /// A job's due entry for a slot: its spread later.
 pub(crate) fn due(job: &Job, timetable: &Timetable, slot: Timestamp) -> Due {
-    let spread = SignedDuration::try_from(timetable.spread_offset()).unwrap_or_default();
-    let at = slot.checked_add(spread).unwrap_or(slot);
+    let at = slot.checked_add(spread(timetable)).unwrap_or(slot);
     Due {
         key: DueKey { at, lane: job.spec.lane, tenant: job.tenant, job: job.id },
         version: job.version,

@@ -23,7 +23,9 @@ fn a_job_shows_when_it_fires_next_and_whether_it_is_over() {
     let seen = |id| block_on(world.engine.job(TENANT, id)).unwrap();
     assert_eq!((seen(every).next_fire_at, seen(every).is_over), (Some(at("12:00:10")), false));
     assert_eq!((seen(once).next_fire_at, seen(once).is_over), (Some(at("12:00:05")), false));
-    world.advance(SignedDuration::from_secs(6));
+    let fired = world.advance(SignedDuration::from_secs(6));
+    assert_eq!((seen(once).next_fire_at, seen(once).is_over), (None, false), "its run is open");
+    block_on(world.engine.cancel(TENANT, fired.runs[0].0.id())).unwrap();
     assert_eq!((seen(once).next_fire_at, seen(once).is_over), (None, true));
     block_on(world.engine.pause(TENANT, every, None, pause())).unwrap();
     assert_eq!((seen(every).next_fire_at, seen(every).is_over), (None, false));

@@ -256,6 +256,34 @@ fn triggers_of_the_same_millisecond_are_different_runs() {
 }
 
 #[test]
+fn an_edit_between_a_slot_and_its_spread_neither_loses_nor_doubles_it() {
+    let world = World::new();
+    let mut spread = spec("0 13 * * *");
+    spread.schedule.spread = Some(Duration::from_secs(600));
+    let registered = world.try_register(spread.clone()).unwrap();
+    world.clock.advance(SignedDuration::new(3600, 5_000_000)); // 13:00:00.005.
+    let renamed = Spec { name: "renamed".into(), ..spread };
+    block_on(world.engine.update(TENANT, registered.job.id, None, renamed, Waiting::Keep)).unwrap();
+    assert_eq!(world.slots(&registered, 2), [at("13:00:00")]);
+    assert_eq!(world.due().len(), 1, "the old entry is gone");
+}
+
+#[test]
+fn a_change_takes_the_old_entry_away() {
+    let world = World::new();
+    let registered = world.register("0 13 * * *");
+    let id = registered.job.id;
+    block_on(world.engine.update(TENANT, id, None, spec("30 12 * * *"), Waiting::Keep)).unwrap();
+    assert_eq!(world.due().len(), 1);
+    block_on(world.engine.pause(TENANT, id, None, pause())).unwrap();
+    assert_eq!(world.due(), []);
+    block_on(world.engine.resume(TENANT, id, None)).unwrap();
+    assert_eq!(world.due().len(), 1);
+    block_on(world.engine.delete(TENANT, id, None)).unwrap();
+    assert_eq!(world.due(), []);
+}
+
+#[test]
 fn spread_delays_the_firing_and_not_the_slot() {
     let world = World::new();
     let mut spread = spec("0 13 * * *");

@@ -162,9 +162,11 @@ fn a_job_goes_through_its_life() {
     assert_eq!(changed["payload"], serde_json::json!({"m": 1}));
     assert_eq!(changed["target"]["http"]["headers"]["X-Test"], "yes");
 
-    server.says(&["job", "pause", "key:report", "--reason", "holidays", "--by", "ann"]);
+    let until = ["--until", "2199-01-01T08:00:00Z"];
+    server.says(&["job", "pause", "key:report", "--reason", "holidays", "--by", "ann", until[0], until[1]]);
     let page = server.says(&["job", "get", id(&job)]);
     assert!(page.contains("paused by ann since") && page.contains("holidays"), "{page}");
+    assert!(page.contains(" until Tue 2199-01-01"), "{page}");
     server.says(&["job", "resume", "key:report"]);
 
     let run = server.json(&["job", "trigger", "key:report", "--correlation-id", "c1"]);

@@ -73,8 +73,16 @@ fn shown(call: &Call, seen: &Seen, last_run: Option<&punctual_domain::Run>, stat
 }
 
 async fn changed(call: &Call, registered: &Registered) -> Outcome {
-    let last_run = call.shared.engine.last_run(registered.job.id).await?;
-    Ok(shown(call, &call.shared.engine.seen(registered), last_run.as_ref(), StatusCode::OK))
+    let engine = &call.shared.engine;
+    let last_run = engine.last_run(registered.job.id).await?;
+    let seen = match registered.next_slot {
+        Some(_) => None,
+        // It may be over, unless somebody has changed it since.
+        None => engine.job(call.tenant, registered.job.id).await.ok(),
+    };
+    let seen = seen.filter(|seen| seen.job.version == registered.job.version);
+    let seen = seen.unwrap_or_else(|| engine.seen(registered));
+    Ok(shown(call, &seen, last_run.as_ref(), StatusCode::OK))
 }
 
 async fn looked_at(call: &Call, seen: &Seen) -> Outcome {
@@ -212,8 +220,7 @@ pub(crate) async fn pause(call: Call, Path(id): Path<String>, Text(text): Text) 
     let (id, expected) = (job_id(&id)?, call.expected()?);
     let pause: Pause = read_or_default(&text)?;
     once(&call, &text, async {
-        let since = call.shared.engine.now();
-        let pause = job::Pause { reason: pause.reason, by: pause.by, since, until: None };
+        let pause = pause.to_domain(call.shared.engine.now())?;
         let registered = call.shared.engine.pause(call.tenant, id, expected, pause).await?;
         changed(&call, &registered).await
     })

@@ -174,7 +174,7 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| patch(jobs::patch)),
     on("DELETE", "/v1/jobs/{id}", Needs::Operator, "Deletes a job; its history stays until it expires")
         .by(|| delete(jobs::delete)),
-    on("POST", "/v1/jobs/{id}/pause", Needs::Operator, "Pauses a job")
+    on("POST", "/v1/jobs/{id}/pause", Needs::Operator, "Pauses a job, until it is resumed or until a time")
         .takes(json::<Pause>())
         .gives(200, json::<Job>())
         .by(|| post(jobs::pause)),

@@ -1,4 +1,4 @@
-//! How fast the store alone registers, fires and completes: `cargo bench -p punctual-store-embedded`.
+//! How fast the store alone registers, fires, completes and forgets: `cargo bench -p punctual-store-embedded`.
 //!
 //! One caller, batches as the engine makes them, an fsync per commit, in a directory under `TMPDIR`. Prints rates,
 //! CPU and bytes written per run. No engine and no worker: this is the ceiling under them.
@@ -12,11 +12,13 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Spec, Target};
 use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Run};
 use punctual_domain::{Outcome, Report};
 use punctual_schedule::Schedule;
 use punctual_store::{
-    Birth, Conclusion, Due, DueKey, DueQuery, DueWhen, Expect, Firing, Held, OpenRuns, Put, Shards, Store,
+    Birth, Conclusion, Due, DueKey, DueQuery, DueWhen, Expect, Firing, Held, JobFilter, OpenRuns,
+    PageRequest, Put, Shards, Store,
 };
 use punctual_store_embedded::{Embedded, Options};
 
@@ -24,6 +26,7 @@ const SHARDS: u16 = 256;
 const REGISTER: usize = 5_000;
 const FIRE: usize = 2_000;
 const COMPLETE: usize = 1_000;
+const RETAIN: usize = 1_000;
 
 fn main() {
     let jobs: usize =
@@ -70,6 +73,22 @@ fn main() {
         }
     }
     start.print("fire + complete", jobs);
+
+    let later = later + SignedDuration::from_hours(24 * 9);
+    let start = Measure::start();
+    let mut longest = Duration::ZERO;
+    loop {
+        let pass = Instant::now();
+        let forgotten = block_on(store.retain(later, RETAIN)).unwrap();
+        longest = longest.max(pass.elapsed());
+        if forgotten == 0 {
+            break;
+        }
+    }
+    start.print("forget", jobs);
+    println!("longest pass          {longest:>10.1?}");
+    let page = PageRequest::first(1);
+    assert_eq!(block_on(store.list_jobs(&JobFilter::default(), page)).unwrap().items, []);
     drop(store);
     let start = Instant::now();
     drop(Embedded::open(&options).unwrap());
@@ -148,6 +167,7 @@ fn put(job: &Job, now: Timestamp) -> Put {
 }
 
 fn firing(due: Due, worker: WorkerId, epochs: &[Epoch]) -> Firing {
+    let retention = Retention::default();
     let birth = Birth {
         cause: Cause::Schedule,
         scheduled_for: due.slot,
@@ -157,7 +177,7 @@ fn firing(due: Due, worker: WorkerId, epochs: &[Epoch]) -> Firing {
         queue: Arc::from("default"),
         lane: due.key.lane,
         priority: 0,
-        retention: Default::default(),
+        retention,
         correlation_id: None,
         claimed_by: Some(worker),
     };
@@ -168,6 +188,7 @@ fn firing(due: Due, worker: WorkerId, epochs: &[Epoch]) -> Firing {
         births: vec![birth],
         ledger: Vec::new(),
         next: None,
+        over: Some(retention),
         progress: None,
         operation: None,
     }

@@ -200,7 +200,7 @@ fn trigger(job: &Job, worker: WorkerId, at: Timestamp) -> Trigger {
         correlation_id: None,
         claimed_by: Some(worker),
     };
-    Trigger { job: job.id, version: job.version, birth, request: None }
+    Trigger { job: job.id, version: job.version, birth, is_over: false, request: None }
 }
 
 fn conclusion(run: &Run, worker: WorkerId, now: Timestamp, is_failed: bool) -> Conclusion {

@@ -217,6 +217,14 @@ impl Store for Embedded {
         self.readers.ask(move |connection| read::list_jobs(connection, &filter, &page)).await
     }
 
+    async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error> {
+        // The writer alone knows them by job.
+        let jobs = jobs.to_vec();
+        self.writers
+            .submit(move |writer| Ok(jobs.iter().map(|job| writer.memory.by_job.contains_key(job)).collect()))
+            .await
+    }
+
     async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
         let key = key.to_string();
         self.readers.ask(move |connection| read::request(connection, tenant, &key, now)).await

@@ -121,6 +121,11 @@ impl Memory {
         self.last
     }
 
+    /// Not below any sequence that was given out, nor below now.
+    pub(crate) fn newest_sequence(&self, now: Timestamp) -> Sequence {
+        self.last.max(Sequence::first_at(now, self.database))
+    }
+
     /// Takes an ended run out.
     pub(crate) fn forget(&mut self, job: JobId, sequence: Sequence) {
         self.running.remove(&sequence);

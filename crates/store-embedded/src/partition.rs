@@ -153,6 +153,13 @@ impl Partitions {
         Ok(id)
     }
 
+    /// What is older than this sequence has no history left in this class.
+    pub(crate) fn forgotten_before(&self, retention: Retention, now: Timestamp) -> Sequence {
+        let oldest = self.all.iter().filter(|p| p.retention == retention).map(|p| p.from).min();
+        let old = Sequence::first_at(now - kept(retention), 0);
+        oldest.map_or(old, |from| from.min(old))
+    }
+
     /// Closes what is old and drops what is older than its class; at most `limit`. Returns how many.
     pub(crate) fn retain(
         &mut self,

@@ -15,7 +15,8 @@ create table local_workers (id blob primary key) without rowid;
 create table jobs (
     id blob primary key, tenant integer not null, version integer not null,
     state integer not null, -- 0 active, 1 paused, 2 ended, 3 deleted
-    record blob not null, fired integer not null, completed_at integer
+    record blob not null, fired integer not null, completed_at integer,
+    kept_by integer -- the partition of its newest run outside the schedule, if it was over when that was born
 ) without rowid;
 
 -- Older versions, while open runs keep them.
@@ -38,6 +39,13 @@ create table due (
     at integer not null, lane integer not null, tenant integer not null, job blob not null,
     version integer not null, slot integer not null,
     primary key (at, lane, tenant, job, version)
+) without rowid;
+
+-- Jobs that are over or deleted, by class of retention and the newest sequence at that time: such a job is forgotten when the
+-- partitions of its class up to there are gone. An entry whose version is not the job's is stale and dropped when its time comes.
+create table ended_jobs (
+    retention integer not null, seq integer not null, job blob not null, version integer not null,
+    primary key (retention, seq, job, version)
 ) without rowid;
 
 create table open_runs (seq integer primary key, record blob not null);

@@ -10,11 +10,13 @@ use std::time::Duration;
 use futures_executor::block_on;
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, OperationId, Sequence, ShardId, TenantId, Version};
+use punctual_domain::job::{JobState, Pause};
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::operation::{CatchUp, DeadLetters, Event, Kind};
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Run, RunState, WaitingFor};
 use punctual_domain::{Attempt, Job, Operation, Outcome};
+use punctual_schedule::Schedule;
 use punctual_store::conformance::{Case, SHARDS, World};
 use punctual_store::record::{decode_run, encode_run};
 use punctual_store::{Effect, PageRequest, RunFilter, Step};
@@ -48,7 +50,7 @@ fn run(case: Case) {
 
 punctual_store::conformance!(run);
 
-/// Jobs with and without keys, edited and paused ones, open runs of all kinds, history, dead letters, one of which
+/// Jobs with and without keys, edited and paused ones, one that is over, open runs of all kinds, history, dead letters, one of which
 /// has outlived its partition, a segment of births, the ledger, a running and an ended operation.
 fn populate(directory: &Path) {
     let store = open_small(directory);
@@ -120,6 +122,13 @@ fn populate(directory: &Path) {
         steps.push(steps[1].clone());
         steps[2].operation.apply(Event::Succeeded, world.now).unwrap();
         assert!(world.store.step(steps, world.now).await.unwrap().iter().all(Result::is_ok));
+        let mut over = world.job("over");
+        over.spec.schedule = Schedule::parse("@at 2020-01-01T00:00:00Z").unwrap();
+        world.try_put(world.put(over, None)).await.unwrap();
+        let mut paused = world.job("paused");
+        let until = Some(world.after(600));
+        paused.state = JobState::Paused(Pause { reason: None, by: None, since: world.now, until });
+        world.try_put(world.put(paused, until)).await.unwrap();
     });
     let connection = Connection::open(directory.join("punctual.db")).unwrap();
     while connection.query_row("select count(*) from segments", [], |row| row.get::<_, i64>(0)).unwrap() == 0
@@ -137,8 +146,8 @@ fn a_sound_directory_is_counted() {
         format: checked.format,
         shards: 16,
         tenants: 2,
-        jobs: 10,
-        due: 10,
+        jobs: 12,
+        due: 11,
         due_stale: 1,
         open_runs: 4,
         running: 1,
@@ -271,6 +280,27 @@ const WRONGS: &[(Wrong, &str)] = &[
     (Sql("delete from job_keys"), "does not lead to job"),
     (Sql("update job_keys set key = 'another'"), "another key"),
     (Sql("insert into job_keys values (1, 'x', x'00000000000070008000000000000000')"), "leads to job"),
+    (Sql("delete from due where job in (select id from jobs where state = 1)"), "but no entry ends it"),
+    (
+        Sql("update due set at = at + 1, slot = slot + 1 where job in (select id from jobs where state = 1)"),
+        "is paused and has an entry",
+    ),
+    (Sql("delete from ended_jobs"), "is over, and would never be forgotten"),
+    (Sql("update ended_jobs set version = 9"), "ended_jobs: an entry of job"),
+    (Sql("update ended_jobs set retention = 12"), "is of 12 days, which is no class"),
+    (
+        Sql("update ended_jobs set job = x'ffffffffffff70ff8000000000000000', retention = 12"),
+        "is of 12 days, which is no class",
+    ),
+    (
+        Sql("insert into ended_jobs select 7, 1, id, version from jobs where version = 2"),
+        "is due, and would be forgotten",
+    ),
+    (
+        Sql("delete from due where job in (select id from jobs where state = 1); \
+             insert into ended_jobs select 7, 1, id, version from jobs where state = 1"),
+        "is paused, and would be forgotten",
+    ),
     (Sql("update shards set shard = 99 where shard = 3"), "numbered 0 to 99"),
     (Sql("delete from shards where shard > 1"), "in shard"),
     (Sql("update tenants set name = 'Not A Name!' where id = 1"), "has the name"),

@@ -86,6 +86,10 @@ impl Store for Reopened {
         anew!(self, list_jobs(filter, page))
     }
 
+    async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error> {
+        anew!(self, have_open_runs(jobs))
+    }
+
     async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
         anew!(self, request(tenant, key, now))
     }

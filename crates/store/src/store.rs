@@ -66,6 +66,9 @@ pub trait Store: Send + Sync + 'static {
         page: PageRequest<JobId>,
     ) -> Result<Page<Stored, JobId>, Error>;
 
+    /// Whether jobs have runs that have not ended.
+    async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error>;
+
     /// What a request under an `Idempotency-Key` was for, if it is remembered.
     async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error>;
 
@@ -153,6 +156,7 @@ pub trait Store: Send + Sync + 'static {
     async fn acknowledge(&self, runs: &[RunId]) -> Result<Vec<Result<(), Refused>>, Error>;
 
     /// Forgets what is older than its retention, ended operations too; at most `limit` rows or partitions. Returns how many.
+    /// Jobs that are over or deleted go when nothing is left of their history.
     async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error>;
 
     // Operations.

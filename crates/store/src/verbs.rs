@@ -109,7 +109,7 @@ pub struct Put {
     pub job: Arc<Job>,
     /// What must be there now.
     pub expect: Expect,
-    /// Its due entry; none if nothing is due (paused, ended, waiting for a completion).
+    /// Its due entry: a slot, or the end of its pause. None if nothing is due.
     pub due: Option<Due>,
     /// When the due entry is taken.
     pub due_when: DueWhen,
@@ -117,7 +117,8 @@ pub struct Put {
     /// would be lost with the old entry.
     pub carry: Option<Carry>,
     /// Where the old version's entry is if no slot was fired since the change was decided: one of these must be
-    /// there, or the new entry might be for a slot that has been fired meanwhile. None if that cannot be.
+    /// there, or the new entry might be for a slot that has been fired meanwhile. It is taken away. None if that
+    /// cannot be.
     pub unfired: Vec<Due>,
     /// A run in the same commit: `now` jobs.
     pub birth: Option<Birth>,
@@ -127,6 +128,26 @@ pub struct Put {
     pub ledger: Vec<LedgerEntry>,
     /// The `Idempotency-Key` of the request, remembered in the same commit.
     pub request: Option<Subject>,
+}
+
+impl Put {
+    /// Whether its due entry is taken.
+    pub fn is_wanted(&self, has_open_runs: bool) -> bool {
+        match self.due_when {
+            DueWhen::Always => true,
+            DueWhen::Idle => !has_open_runs,
+        }
+    }
+
+    /// Whether the job fires no more by itself, given the entry that was taken: it is deleted, or active and has none. What
+    /// waits for a completion is over when that says so.
+    pub fn is_over(&self, taken: Option<Due>, has_open_runs: bool) -> bool {
+        match self.job.state {
+            JobState::Deleted => true,
+            JobState::Active | JobState::Ended => taken.is_none() && self.is_wanted(has_open_runs),
+            JobState::Paused(_) => false,
+        }
+    }
 }
 
 /// When a put's due entry is taken.
@@ -156,6 +177,8 @@ pub enum CarryTo {
     Due,
     /// They are accounted for, and the put's own due entry stands.
     Ledger(Fate),
+    /// Nothing: the job is deleted, or the entry was no slot but the end of a pause.
+    Nothing,
 }
 
 /// What must be in the store for a put to happen.
@@ -298,6 +321,8 @@ pub struct Firing {
     pub ledger: Vec<LedgerEntry>,
     /// The entry that follows; none if the schedule ends here or waits for a completion.
     pub next: Option<Due>,
+    /// If the schedule ends here: how long the job is kept.
+    pub over: Option<Retention>,
     /// What has been counted now, for jobs that need it.
     pub progress: Option<Progress>,
     /// A new operation that makes runs for slots which this firing passes over.
@@ -313,6 +338,8 @@ pub struct Trigger {
     pub version: Version,
     /// The run.
     pub birth: Birth,
+    /// The job is over: it is kept as long as this run.
+    pub is_over: bool,
     /// The `Idempotency-Key` of the request.
     pub request: Option<Subject>,
 }
@@ -353,6 +380,8 @@ pub struct Successor {
     pub version: Version,
     /// The next due entry; none if the job is paused or at its end.
     pub due: Option<Due>,
+    /// If it is at its end: how long the job is kept.
+    pub over: Option<Retention>,
 }
 
 /// Asks a run to stop.

@@ -33,7 +33,18 @@ async fn an_immediate_job_shows_its_run_and_then_its_end() {
     let id = world.register(r#"{"now":true}"#).await;
     let job = world.get(&format!("/v1/jobs/{id}")).await;
     assert_eq!(job["last_run"]["state"], "pending", "{job}");
-    assert_eq!((&job["state"], &job["next_fire_at"]), (&"ended".into(), &serde_json::Value::Null));
+    assert_eq!((&job["state"], &job["next_fire_at"]), (&"active".into(), &serde_json::Value::Null));
+    let run = job["last_run"]["id"].as_str().unwrap();
+    world.call(&format!("POST /v1/runs/{run}/cancel"), "").await.expect(200);
+    assert_eq!(world.get(&format!("/v1/jobs/{id}")).await["state"], "ended");
+    for (state, count) in [("ended", 1), ("active", 0)] {
+        let list = world.get(&format!("/v1/jobs?state={state}")).await;
+        assert_eq!(list["items"].as_array().unwrap().len(), count, "{state}");
+    }
+    let renamed = world.call(&format!("PATCH /v1/jobs/{id}"), r#"{"name":"renamed"}"#).await.expect(200);
+    assert_eq!((&renamed["state"], &renamed["version"]), (&"ended".into(), &2.into()));
+    let paused = world.call(&format!("POST /v1/jobs/{id}/pause"), "").await;
+    assert_eq!(paused.problem(), (409, "wrong_state".into()));
 }
 
 #[tokio::test]
@@ -130,6 +141,30 @@ async fn a_pause_has_a_reason_and_its_slots_are_in_the_ledger() {
     );
     let wrong = world.call(&format!("POST /v1/jobs/{id}/pause"), r#"{"resaon":"x"}"#).await.expect(422);
     assert!(wrong["detail"].as_str().unwrap().contains("did you mean `reason`?"), "{wrong}");
+}
+
+#[tokio::test]
+async fn a_pause_may_say_when_it_ends() {
+    let world = World::new().await;
+    let id = world.register(r#"{"every":"PT10S"}"#).await;
+    let path = format!("POST /v1/jobs/{id}/pause");
+    for wrong in [r#"{"until":"2026-01-01T11:00:00Z"}"#, r#"{"until":"tomorrow"}"#, r#"{"until":true}"#] {
+        let problem = world.call(&path, wrong).await.expect(422);
+        assert_eq!(problem["errors"][0]["pointer"], "/until", "{problem}");
+    }
+    let paused = world.call(&path, r#"{"until":"2026-01-01T14:00:25+02:00"}"#).await.expect(200);
+    assert_eq!(
+        (&paused["state"], &paused["paused"]["until"]),
+        (&"paused".into(), &"2026-01-01T12:00:25Z".into())
+    );
+    world.advance(25).await;
+    let resumed = world.get(&format!("/v1/jobs/{id}")).await;
+    assert_eq!(
+        (&resumed["state"], &resumed["next_fire_at"], &resumed["paused"]),
+        (&"active".into(), &"2026-01-01T12:00:30Z".into(), &serde_json::Value::Null)
+    );
+    let ledger = world.get(&format!("/v1/jobs/{id}/ledger")).await;
+    assert_eq!((&ledger["items"][0]["reason"], &ledger["items"][0]["slots"]), (&"pause".into(), &2.into()));
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
-//! Jobs with their due entries and open runs, walked side by side in the order of job ids.
+//! Jobs with their due entries, their open runs and what is to forget them, walked side by side in the order of job ids.
 
 use std::collections::HashMap;
 
 use jiff::Timestamp;
 use punctual_domain::Job;
 use punctual_domain::id::{JobId, TenantId, Version};
-use punctual_domain::job::JobState;
+use punctual_domain::job::{JobState, Pause};
+use punctual_domain::policy::retention::Retention;
 use punctual_schedule::every::Origin as Counted;
 use punctual_schedule::{Binding, Kind, Progress, Seed, Timetable, Tzdb};
 use punctual_store::Error;
@@ -14,7 +15,7 @@ use rusqlite::{Connection, Row, Rows, params};
 
 use super::Checked;
 use crate::error::failed;
-use crate::row::{damaged, timestamp};
+use crate::row::{damaged, millis, timestamp};
 
 /// Timetables that many jobs share; one takes about a kilobyte.
 const SHARED_MAX: usize = 10_000;
@@ -32,8 +33,10 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
     // Sorted in a file, not in memory: due entries are kept by time, open runs by birth.
     let mut due = prepare("select job, version, lane, tenant, at, slot from due order by job")?;
     let mut open = prepare("select job, version, tenant, seq from temp.heads order by job")?;
+    let mut ended = prepare("select job, version, retention from ended_jobs order by job")?;
     let mut due = Side::new(due.query([]).map_err(failed)?, read_due)?;
     let mut open = Side::new(open.query([]).map_err(failed)?, read_open)?;
+    let mut ended = Side::new(ended.query([]).map_err(failed)?, read_ended)?;
     let mut versions = prepare("select 1 from job_versions where id = ?1 and version = ?2")?;
     let mut keys = prepare("select 1 from job_keys where tenant = ?1 and key = ?2 and job = ?3")?;
     let mut timetables = Timetables::new()?;
@@ -86,7 +89,27 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
                 checked.find("open_runs", what);
             }
         }
+        let mut is_to_be_forgotten = false;
+        while let Some(entry) = ended.take_up_to(id)? {
+            check_ended(checked, &entry);
+            // One of a job that is gone is stale, like one of an older version.
+            if entry.job == id && entry.version > version {
+                let what =
+                    format!("an entry of job {id} has version {}, newer than the job's", entry.version);
+                checked.find("ended_jobs", what);
+            }
+            is_to_be_forgotten |= entry.job == id && entry.version == version;
+        }
         let Some(job) = job else { continue };
+        if is_to_be_forgotten && (current > 0 || matches!(job.state, JobState::Paused(_))) {
+            let why = if current > 0 { "due" } else { "paused" };
+            checked.find("ended_jobs", format!("job {id} is {why}, and would be forgotten"));
+        }
+        if current == 0
+            && let JobState::Paused(Pause { until: Some(until), .. }) = job.state
+        {
+            checked.find("due", format!("job {id} is paused until {until}, but no entry ends it"));
+        }
         let state: i64 = row.get(4).map_err(failed)?;
         if state != i64::from(code(&job.state)) {
             let what = format!("job {id} is {} and has state {state} in its column", job.state.as_str());
@@ -102,12 +125,22 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
             fired: row.get::<_, i64>(5).map_err(failed)?.unsigned_abs(),
             last_completion: completed.map(timestamp).transpose()?,
         };
-        if current == 0 && job.is_active() && timetables.has_slots(&job, progress, has_open_runs, now) {
+        let is_idle = current == 0 && job.is_active();
+        let has_slots = is_idle && timetables.has_slots(&job, progress, has_open_runs, now);
+        if has_slots {
             checked.find("due", format!("job {id} is active and has slots to come, but no entry"));
+        }
+        // Calendars are not kept in the store yet; without them nobody can tell.
+        let is_over = is_idle && !has_slots && !has_open_runs && job.spec.schedule.calendars.is_empty();
+        if (is_over || job.state == JobState::Deleted) && !is_to_be_forgotten {
+            checked.find("ended_jobs", format!("job {id} is over, and would never be forgotten"));
         }
     }
     while let Some(entry) = due.advance()? {
         checked.find("due", format!("an entry of job {}, which is not there", entry.job));
+    }
+    while let Some(entry) = ended.advance()? {
+        check_ended(checked, &entry);
     }
     while let Some(run) = open.advance()? {
         checked.find("open_runs", format!("a run of job {}, which is not there", run.job));
@@ -124,11 +157,22 @@ fn check_due(checked: &mut Checked, entry: &DueRow, job: Option<&Job>, tenant: T
         checked.find("due", format!("the entry of job {id} is at {} for the slot {}", entry.at, entry.slot));
     }
     let Some(job) = job else { return };
-    if !job.is_active() {
-        checked.find("due", format!("job {id} is {} and has an entry", job.state.as_str()));
+    match &job.state {
+        JobState::Active => {}
+        // The end of its pause.
+        JobState::Paused(Pause { until: Some(until), .. })
+            if [entry.at, entry.slot] == [millis(*until); 2] => {}
+        state => checked.find("due", format!("job {id} is {} and has an entry", state.as_str())),
     }
     if entry.lane != i64::from(job.spec.lane.rank()) {
         checked.find("due", format!("the entry of job {id} is in another lane than the job"));
+    }
+}
+
+fn check_ended(checked: &mut Checked, entry: &EndedRow) {
+    if Retention::of_days(entry.days).is_none() {
+        let what = format!("the entry of job {} is of {} days, which is no class", entry.job, entry.days);
+        checked.find("ended_jobs", what);
     }
 }
 
@@ -204,12 +248,34 @@ fn read_open(row: &Row<'_>) -> rusqlite::Result<OpenRow> {
     })
 }
 
+/// An entry of a job that is over or deleted.
+struct EndedRow {
+    job: JobId,
+    version: Version,
+    days: u64,
+}
+
+fn read_ended(row: &Row<'_>) -> rusqlite::Result<EndedRow> {
+    let days: i64 = row.get(2)?;
+    Ok(EndedRow {
+        job: JobId::from_bytes(row.get(0)?),
+        version: Version(row.get(1)?),
+        days: days.unsigned_abs(),
+    })
+}
+
 /// A row that belongs to a job.
 trait OfJob {
     fn job(&self) -> JobId;
 }
 
 impl OfJob for DueRow {
+    fn job(&self) -> JobId {
+        self.job
+    }
+}
+
+impl OfJob for EndedRow {
     fn job(&self) -> JobId {
         self.job
     }

@@ -47,6 +47,9 @@ impl Batch<'_> {
         for birth in firing.births {
             runs.push(self.give_birth(parent, birth, now)?);
         }
+        if let Some(retention) = firing.over {
+            self.end_job(key.job, firing.due.version, retention, now)?;
+        }
         Ok(Ok(runs))
     }
 }

@@ -19,6 +19,7 @@ pub(crate) struct Hot<'w> {
     insert_job: Slot<'w>,
     insert_key: Slot<'w>,
     insert_request: Slot<'w>,
+    pub(super) insert_ended_job: Slot<'w>,
     insert_open: Slot<'w>,
     delete_open: Slot<'w>,
     /// Of the partition that was last written to.
@@ -50,7 +51,7 @@ impl<'w> Hot<'w> {
         job: &Job,
         record: &[u8],
     ) -> Result<bool, Error> {
-        let sql = "insert into jobs values (?1, ?2, ?3, ?4, ?5, 0, null) on conflict do nothing";
+        let sql = "insert into jobs values (?1, ?2, ?3, ?4, ?5, 0, null, null) on conflict do nothing";
         let state = JobCode::of(&job.state);
         let values = params![job.id.as_bytes(), job.tenant.0, job.version.0, state.0, record];
         self.insert_job.prepare(connection, sql)?.execute(values).map(is_one).map_err(failed)

@@ -13,6 +13,7 @@ mod step;
 pub(crate) use hot::Hot;
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, Version, WorkerId};
+use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Run, RunState};
 use punctual_store::{Birth, Due, Error, Parent, Refused, Subject, Successor};
 use rusqlite::{OptionalExtension, params};
@@ -249,7 +250,30 @@ impl Batch<'_> {
     fn succeed(&mut self, job: JobId, successor: Option<Successor>, now: Timestamp) -> Result<(), Error> {
         let Some(successor) = successor else { return Ok(()) };
         self.line("update jobs set completed_at = ?2 where id = ?1", params![job.as_bytes(), millis(now)])?;
-        successor.due.map_or(Ok(()), |due| self.insert_due(&due))
+        if let Some(due) = successor.due {
+            self.insert_due(&due)?;
+        }
+        match successor.over {
+            Some(retention) => self.end_job(job, successor.version, retention, now),
+            None => Ok(()),
+        }
+    }
+
+    /// A job is over or deleted: it is kept as long as history of its class that is as old as what is newest now.
+    fn end_job(
+        &mut self,
+        job: JobId,
+        version: Version,
+        retention: Retention,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let newest = self.memory.newest_sequence(now);
+        let sql = "insert or replace into ended_jobs values (?1, ?2, ?3, ?4)";
+        let statement = self.hot.insert_ended_job.prepare(self.connection, sql)?;
+        statement
+            .execute(params![retention.days(), newest.as_i64(), job.as_bytes(), version.0])
+            .map_err(failed)?;
+        Ok(())
     }
 }
 

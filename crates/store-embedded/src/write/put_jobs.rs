@@ -8,8 +8,7 @@ use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::run::RunState;
 use punctual_store::record::fate_code;
 use punctual_store::{
-    Carry, CarryTo, Due, DueWhen, Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger,
-    ledger_entry,
+    Carry, CarryTo, Due, Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger, ledger_entry,
 };
 use rusqlite::{OptionalExtension, params};
 
@@ -36,15 +35,20 @@ impl Batch<'_> {
             Some(carry) => self.carry(job, carry, now)?,
             None => None,
         };
-        let is_wanted = match put.due_when {
-            DueWhen::Always => true,
-            DueWhen::Idle => !self.memory.by_job.contains_key(&job.id),
-        };
-        if let Some(due) = carried.or(put.due.filter(|_| is_wanted)) {
-            self.insert_due(&due)?;
+        for entry in &put.unfired {
+            self.delete_due(entry)?;
         }
+        let has_open_runs = self.memory.by_job.contains_key(&job.id);
+        let taken = carried.or(put.due.filter(|_| put.is_wanted(has_open_runs)));
+        if let Some(due) = &taken {
+            self.insert_due(due)?;
+        }
+        let over = put.is_over(taken, has_open_runs).then_some(job.spec.policies.retention);
         if let Some(birth) = &put.birth {
             self.give_birth((&**job).into(), birth.clone(), now)?;
+        }
+        if let Some(retention) = over {
+            self.end_job(job.id, job.version, retention, now)?;
         }
         Ok(Ok(()))
     }
@@ -176,6 +180,7 @@ impl Batch<'_> {
                     self.insert_ledger(&ledger_entry(job, &carry.candidates[at..], fate, now))?;
                     Ok(None)
                 }
+                CarryTo::Nothing => Ok(None),
             };
         }
         Ok(None)
@@ -241,6 +246,15 @@ impl Batch<'_> {
         let tenant = punctual_domain::TenantId(tenant);
         let parent = Parent { job: trigger.job, tenant, version: trigger.version };
         let run = self.give_birth(parent, trigger.birth, now)?;
+        if trigger.is_over {
+            let next = self.memory.last_sequence().next();
+            let partition = self.memory.partitions.of(self.connection, &run, next)?.partition;
+            // Once for all runs of a partition.
+            self.line(
+                "update jobs set kept_by = ?2 where id = ?1 and kept_by is not ?2",
+                params![run.job.as_bytes(), partition],
+            )?;
+        }
         if let Some(subject) = trigger.request.filter(|subject| subject.result.is_empty()) {
             self.line(
                 "update requests set result = ?3 where tenant = ?1 and key = ?2",

@@ -12,7 +12,7 @@ use punctual_domain::{Outcome, Run};
 use super::world::{World, conclusion, due};
 use crate::error::Refused;
 use crate::store::Store;
-use crate::verbs::{Cancellation, DueWhen, Held, OpenRuns, Successor};
+use crate::verbs::{Cancellation, DueWhen, Held, OpenRuns, Put, Successor};
 
 fn is_stale(answer: &Result<Run, Refused>) -> bool {
     matches!(answer, Err(Refused::Lifecycle(lifecycle::Refused::StaleLease { .. })))
@@ -107,13 +107,15 @@ pub async fn a_completion_may_bring_the_next_slot(store: Arc<dyn Store>) {
     let run = world.claim(worker, 1).await.into_iter().find(|one| one.id() == run.id()).expect("claimed");
     let stale = due(&job, world.after(300));
     job.version = Version(2);
-    world.try_put(world.put(job.clone(), None)).await.expect("changed");
+    let put = Put { due_when: DueWhen::Idle, ..world.put(job.clone(), None) };
+    world.try_put(put).await.expect("changed");
     let mut end = conclusion(worker, &run, Some(world.report(Outcome::Succeeded)), Verdict::Succeed);
-    end.successor = Some(Successor { version: Version(1), due: Some(stale) });
+    end.successor = Some(Successor { version: Version(1), due: Some(stale), over: None });
     let refused = world.try_complete(end.clone()).await;
     assert_eq!(refused, Err(Refused::WrongVersion { current: Version(2) }));
     assert!(world.detail(run.id()).await.run.lease().is_some(), "nothing of it was done");
-    end.successor = Some(Successor { version: Version(2), due: Some(due(&job, world.after(300))) });
+    end.successor =
+        Some(Successor { version: Version(2), due: Some(due(&job, world.after(300))), over: None });
     world.try_complete(end).await.expect("recorded");
     let stored = store.jobs(&[job.id]).await.expect("jobs").remove(0).expect("there");
     assert_eq!(stored.progress.last_completion, Some(world.now));

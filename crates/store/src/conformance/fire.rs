@@ -207,6 +207,34 @@ pub async fn a_paused_job_does_not_fire(store: Arc<dyn Store>) {
     assert_eq!(world.try_fire(&paused, world.now).await, Err(Refused::NotDue));
 }
 
+/// An entry that is known to be there goes with its version; one that may be there goes if it is. Neither is
+/// accounted for.
+pub async fn an_edit_takes_the_old_entry_away(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let mut job = world.register("edited", world.after(60)).await;
+    let unfired = vec![due(&job, world.after(-60)), due(&job, world.after(60))];
+    job.version = Version(2);
+    let mut put = world.put(job.clone(), Some(world.after(90)));
+    put.unfired = unfired;
+    world.try_put(put).await.expect("changed");
+    assert_eq!(world.due_until(world.after(1_000)).await, [due(&job, world.after(90))]);
+    // A pause that ends by itself has an entry, and is over when somebody ends it.
+    let until = Some(world.after(300));
+    let state = JobState::Paused(Pause { reason: None, by: None, since: world.now, until });
+    let paused = Job { version: Version(3), state, ..job.clone() };
+    let mut put = world.put(paused.clone(), until);
+    put.unfired = vec![due(&job, world.after(90))];
+    world.try_put(put).await.expect("paused");
+    let end = due(&paused, world.after(300));
+    assert_eq!(world.due_until(world.after(1_000)).await, [end]);
+    let resumed = Job { version: Version(4), ..job };
+    let mut put = world.put(resumed.clone(), Some(world.after(120)));
+    put.carry = Some(Carry { candidates: vec![end], to: CarryTo::Nothing });
+    world.try_put(put).await.expect("resumed");
+    assert_eq!(world.due_until(world.after(1_000)).await, [due(&resumed, world.after(120))]);
+    assert_eq!(store.ledger(resumed.id, PageRequest::first(9)).await.expect("ledger").items, []);
+}
+
 /// A firing without a birth moves the entry and writes the ledger.
 pub async fn a_slot_may_be_only_accounted_for(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
@@ -289,7 +317,7 @@ pub async fn trigger_needs_a_job(store: Arc<dyn Store>) {
     let mut born = birth(&job, world.now);
     born.cause = Cause::Trigger;
     born.correlation_id = Some("asked".into());
-    let trigger = |job, version| Trigger { job, version, birth: born.clone(), request: None };
+    let trigger = |job, version| Trigger { job, version, birth: born.clone(), is_over: false, request: None };
     let unknown = world.job("unknown").id;
     let asked = vec![trigger(unknown, Version(1)), trigger(job.id, Version(1)), trigger(job.id, Version(2))];
     let mut answers = store.trigger(asked, world.now).await.expect("trigger");

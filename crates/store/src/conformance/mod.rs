@@ -5,6 +5,7 @@
 
 pub mod claim;
 pub mod complete;
+pub mod ended;
 pub mod fire;
 pub mod history;
 pub mod operation;
@@ -43,7 +44,7 @@ macro_rules! conformance {
                 a_slot_is_fired_once, firing_needs_the_current_epoch,
                 an_edit_makes_the_old_entry_stale,
                 an_edit_does_not_bring_back_a_slot_that_was_fired_meanwhile, an_edit_carries_a_slot_that_is_not_fired_yet,
-                a_pause_accounts_for_a_slot_that_is_not_fired_yet, a_paused_job_does_not_fire, a_slot_may_be_only_accounted_for,
+                a_pause_accounts_for_a_slot_that_is_not_fired_yet, a_paused_job_does_not_fire, an_edit_takes_the_old_entry_away, a_slot_may_be_only_accounted_for,
                 firing_counts_progress, a_run_may_be_born_running, the_next_due_time_is_told, trigger_needs_a_job;
             claim: runs_are_claimed_in_order, a_claim_respects_queues_and_limits, a_run_waits_for_its_time,
                 a_run_keeps_the_version_it_was_fired_with, an_edit_may_update_waiting_runs;
@@ -63,6 +64,9 @@ macro_rules! conformance {
                 a_step_redrives_with_its_cursor, a_step_acknowledges_with_its_cursor,
                 a_step_gives_birth_with_its_cursor, a_step_accounts_for_slots, a_firing_starts_an_operation,
                 ended_operations_are_forgotten;
+            ended: a_job_that_is_over_goes_with_its_history, a_now_job_goes_too, an_open_run_keeps_its_job,
+                a_dead_letter_keeps_its_job, a_later_run_keeps_its_job, a_job_that_was_changed_since_stays,
+                a_deleted_job_goes_with_its_history, a_period_from_completion_is_over_when_its_last_run_says_so;
         }
     };
     ($run:path; $($file:ident: $($case:ident),+;)+) => {

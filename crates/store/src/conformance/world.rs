@@ -131,6 +131,7 @@ impl World {
             births: vec![birth(job, slot)],
             ledger: Vec::new(),
             next: Some(due(job, slot + SignedDuration::from_secs(60))),
+            over: None,
             progress: None,
             operation: None,
         }

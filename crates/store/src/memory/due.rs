@@ -65,6 +65,9 @@ impl State {
         if let Some(next) = firing.next {
             self.insert_due(next);
         }
+        if let Some(retention) = firing.over {
+            self.end_job(job, due.version, retention, now);
+        }
         if let Some(operation) = firing.operation {
             self.operations.insert(operation.id, operation);
         }

@@ -3,8 +3,9 @@
 use std::ops::Bound;
 
 use jiff::Timestamp;
-use punctual_domain::id::{JobId, RunId, Sequence};
+use punctual_domain::id::{JobId, RunId, Sequence, Version};
 use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::policy::retention::Retention;
 use punctual_domain::{LedgerEntry, Run};
 
 use super::state::{Entry, State};
@@ -95,7 +96,36 @@ impl State {
         let before = self.requests.len() + self.operations.len();
         self.requests.retain(|_, subject| subject.expires_at > now);
         self.operations.retain(|_, operation| !operation.is_old(now));
-        (old.len() + before - self.requests.len() - self.operations.len()) as u64
+        let forgotten =
+            before - self.requests.len() - self.operations.len() + self.forget_jobs(now, limit);
+        (old.len() + forgotten) as u64
+    }
+
+    /// Jobs that are over go with the last of their history. Returns how many were looked at.
+    fn forget_jobs(&mut self, now: Timestamp, limit: usize) -> usize {
+        let is_old = |(at, _, _): &&(Timestamp, JobId, Version)| *at < now;
+        let ended: Vec<_> = self.ended_jobs.iter().take_while(is_old).take(limit).copied().collect();
+        for entry in &ended {
+            self.ended_jobs.remove(entry);
+            let (_, job, version) = *entry;
+            if self.jobs.get(&job).is_none_or(|stored| stored.job.version != version) {
+                continue; // It was changed since: whether it is over was decided then.
+            }
+            let has_history = self.history.values().any(|ended| ended.entry.run.job == job);
+            match has_history || self.has_open_runs(job) {
+                true => self.end_job(job, version, Retention::Day, now), // It is looked at again a day later.
+                false => self.forget_job(job),
+            }
+        }
+        ended.len()
+    }
+
+    fn forget_job(&mut self, job: JobId) {
+        self.jobs.remove(&job);
+        self.keys.retain(|_, holder| *holder != job);
+        self.old_versions.retain(|(id, _), _| *id != job);
+        self.ledger.retain(|(id, _), _| *id != job);
+        self.due.retain(|(key, _), _| key.job != job);
     }
 }
 

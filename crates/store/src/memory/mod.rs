@@ -95,6 +95,11 @@ impl Store for Memory {
         Ok(self.state().list_jobs(filter, &page))
     }
 
+    async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error> {
+        let state = self.state();
+        Ok(jobs.iter().map(|job| state.has_open_runs(*job)).collect())
+    }
+
     async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
         Ok(self.state().request(tenant, key, now).cloned())
     }

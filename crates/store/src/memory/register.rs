@@ -18,7 +18,7 @@ use crate::verbs::{
 };
 
 impl State {
-    pub(super) fn put_job(&mut self, put: Put, now: Timestamp) -> Result<(), Refused> {
+    pub(super) fn put_job(&mut self, mut put: Put, now: Timestamp) -> Result<(), Refused> {
         let (id, tenant) = (put.job.id, put.job.tenant);
         let old = self.jobs.get(&id).cloned();
         match (put.expect, &old) {
@@ -41,7 +41,7 @@ impl State {
         {
             return Err(Refused::KeyTaken { by: *other });
         }
-        self.remember(put.request, now)?;
+        self.remember(put.request.take(), now)?;
 
         let progress = old.as_ref().map_or(Progress::default(), |stored| stored.progress);
         if let Some(stored) = old {
@@ -50,22 +50,26 @@ impl State {
             }
             self.old_versions.insert((id, stored.job.version), stored);
         }
-        let stored = Stored { job: put.job, progress };
+        let stored = Stored { job: Arc::clone(&put.job), progress };
         if let Some(key) = stored.job.spec.key.clone().filter(|_| stored.job.state != JobState::Deleted) {
             self.keys.insert((tenant, key), id);
         }
         self.jobs.insert(id, stored.clone());
         self.change_open_runs(&stored, put.open_runs, now);
-        for entry in put.ledger {
-            self.ledger.insert((entry.job, entry.from), entry);
+        for entry in &put.ledger {
+            self.ledger.insert((entry.job, entry.from), entry.clone());
         }
-        let carried = put.carry.and_then(|carry| self.carry(&stored.job, carry, now));
-        let is_wanted = match put.due_when {
-            DueWhen::Always => true,
-            DueWhen::Idle => !self.open.values().any(|entry| entry.run.job == id),
-        };
-        if let Some(due) = carried.or(put.due.filter(|_| is_wanted)) {
+        let carried = put.carry.as_ref().and_then(|carry| self.carry(&stored.job, carry, now));
+        for entry in &put.unfired {
+            self.due.remove(&(entry.key, entry.version));
+        }
+        let has_open_runs = put.due_when == DueWhen::Idle && self.has_open_runs(id);
+        let taken = carried.or(put.due.filter(|_| put.is_wanted(has_open_runs)));
+        if let Some(due) = taken {
             self.insert_due(due);
+        }
+        if put.is_over(taken, has_open_runs) {
+            self.end_job(id, stored.job.version, stored.job.spec.policies.retention, now);
         }
         if let Some(birth) = put.birth {
             self.give_birth(&stored.job, birth, now);
@@ -75,7 +79,7 @@ impl State {
     }
 
     /// Takes the old version's entry away, if it is still there, and returns what is due instead.
-    fn carry(&mut self, job: &Job, carry: Carry, now: Timestamp) -> Option<Due> {
+    fn carry(&mut self, job: &Job, carry: &Carry, now: Timestamp) -> Option<Due> {
         let at = carry.candidates.iter().position(|candidate| self.is_due(candidate))?;
         let unfired = &carry.candidates[at..];
         self.due.remove(&(unfired[0].key, unfired[0].version));
@@ -86,6 +90,7 @@ impl State {
                 self.ledger.insert((entry.job, entry.from), entry);
                 None
             }
+            CarryTo::Nothing => None,
         }
     }
 
@@ -135,6 +140,10 @@ impl State {
         let after = page.after.map_or(Bound::Unbounded, Bound::Excluded);
         let jobs = self.jobs.range((after, Bound::Unbounded));
         page.fill(jobs.map(|(id, stored)| (*id, filter.matches(&stored.job).then_some(stored))))
+    }
+
+    pub(super) fn has_open_runs(&self, job: JobId) -> bool {
+        self.open.values().any(|entry| entry.run.job == job)
     }
 
     pub(super) fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Option<&Subject> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, Lane};
+use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Run, RunState};
 use punctual_domain::{Attempt, LedgerEntry, Operation, Tenant, TenantName};
 
@@ -33,6 +34,8 @@ pub(super) struct State {
     pub(super) history: BTreeMap<Sequence, Ended>,
     pub(super) ledger: BTreeMap<(JobId, Timestamp), LedgerEntry>,
     pub(super) operations: BTreeMap<OperationId, Operation>,
+    /// Jobs that are over or deleted, by when they are looked at to be forgotten.
+    pub(super) ended_jobs: BTreeSet<(Timestamp, JobId, Version)>,
     last: Option<Sequence>,
 }
 
@@ -81,6 +84,7 @@ impl State {
             history: BTreeMap::new(),
             ledger: BTreeMap::new(),
             operations: BTreeMap::new(),
+            ended_jobs: BTreeSet::new(),
             last: None,
         }
     }
@@ -165,8 +169,11 @@ impl State {
     /// Moves an ended run to history.
     pub(super) fn end(&mut self, entry: Entry, now: Timestamp) {
         let run = &entry.run;
-        let keep_until = now + SignedDuration::from_hours(24 * i64::from(run.retention.days()));
-        let ended = Ended { keep_until, is_dead_letter: run.state.is_dead(), entry: entry.clone() };
+        let ended = Ended {
+            keep_until: keep_until(run.retention, now),
+            is_dead_letter: run.state.is_dead(),
+            entry: entry.clone(),
+        };
         self.history.insert(run.sequence, ended);
         self.forget_old_versions(run.job);
     }
@@ -219,7 +226,19 @@ impl State {
         if let Some(due) = successor.due {
             self.insert_due(due);
         }
+        if let Some(retention) = successor.over {
+            self.end_job(job, successor.version, retention, now);
+        }
     }
+
+    /// A job is over or deleted: it is kept for its class of retention.
+    pub(super) fn end_job(&mut self, job: JobId, version: Version, retention: Retention, now: Timestamp) {
+        self.ended_jobs.insert((keep_until(retention, now), job, version));
+    }
+}
+
+pub(super) fn keep_until(retention: Retention, now: Timestamp) -> Timestamp {
+    now + SignedDuration::from_hours(24 * i64::from(retention.days()))
 }
 
 fn turn(run: &Run) -> Turn {

@@ -8,6 +8,7 @@ mod spec;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use punctual_api::Time;
 use punctual_api::job::{Job, Pause, Trigger};
 use punctual_client::{Answer, Client, JobFilter, JobRef};
 
@@ -104,6 +105,9 @@ enum Command {
         /// Who
         #[arg(long, value_name = "NAME", env = "USER")]
         by: Option<String>,
+        /// When it fires again by itself, such as 2026-12-24T18:00:00Z
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
     },
     /// Let a paused job fire again; the slots in between are skipped
     Resume {
@@ -213,8 +217,9 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
                 Format::Table => super::output::print(&format!("deleted job {job}\n")),
             }
         }
-        Command::Pause { job, reason, by } => {
-            let pause = Pause { reason: reason.clone(), by: by.clone() };
+        Command::Pause { job, reason, by, until } => {
+            let until = until.clone().map(Time::Text);
+            let pause = Pause { reason: reason.clone(), by: by.clone(), until };
             let job = client.pause_job(&client.job_id(job).await?, &pause).await?;
             remote.show(&job, |job, now| page::one_line("paused", job, now))
         }

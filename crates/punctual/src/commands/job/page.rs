@@ -66,7 +66,9 @@ pub(super) fn page(
     let paused = status.paused.as_ref().map(|pause| {
         let by = pause.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
         let reason = pause.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-        format!("{}{by} since {}{reason}", status.state, moment::full(pause.since, now))
+        let until =
+            pause.until.map(|until| format!(" until {}", moment::full(until, now))).unwrap_or_default();
+        format!("{}{by} since {}{until}{reason}", status.state, moment::full(pause.since, now))
     });
     fact("state", Some(paused.unwrap_or_else(|| status.state.clone())));
     fact("schedule", spec.schedule.as_ref().map(schedule));
