@@ -281,7 +281,8 @@ impl Engine {
                 stale.push(entry);
                 continue;
             };
-            let (put, _) = self.prepare_change(stored, resumed(&stored.job, pause, now), now, true).await?;
+            let (put, _) =
+                self.prepare_change(stored, resumed(&stored.job, pause, now), None, now, true).await?;
             entries.push(entry);
             puts.push(put);
         }

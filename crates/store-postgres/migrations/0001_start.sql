@@ -41,6 +41,12 @@ create table job_versions (
 
 create table job_keys (tenant int not null, key text not null, job uuid not null, primary key (tenant, key));
 
+-- Jobs that are over or deleted, by when they are looked at to be forgotten. An entry whose version is not the job's is
+-- stale: whether the job is over was decided then.
+create table ended_jobs (
+    forget_at bigint not null, job uuid not null, version int not null, primary key (forget_at, job, version)
+);
+
 create table requests (
     tenant int not null, key text not null, fingerprint bytea not null, expires_at bigint not null,
     result text not null, primary key (tenant, key)

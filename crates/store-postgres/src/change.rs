@@ -16,6 +16,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::due::{DELETE_DUE, DueColumns, FIND_DUE, INSERT_DUE, due_params};
+use crate::ended::end_jobs;
 use crate::error::Failed;
 use crate::open_runs::OpenColumns;
 use crate::partition::{Ended, end};
@@ -128,9 +129,16 @@ impl Postgres {
             Some(carry) => self.carry(transaction, change, carry, now).await?,
             None => None,
         };
-        let is_wanted = put.due_when == DueWhen::Always || is_idle(transaction, job.id).await?;
-        if let Some(due) = carried.or(put.due.filter(|_| is_wanted)) {
-            let columns: DueColumns = [&due].into_iter().collect();
+        let columns: DueColumns = put.unfired.iter().collect();
+        let delete = transaction.prepare_cached(DELETE_DUE).await?;
+        transaction.execute(&delete, &due_params!(columns)).await?;
+        let has_open_runs = put.due_when == DueWhen::Idle && !is_idle(transaction, job.id).await?;
+        let taken = carried.or(put.due.filter(|_| put.is_wanted(has_open_runs)));
+        if put.is_over(taken, has_open_runs) {
+            end_jobs(transaction, [(job.id, job.version, job.spec.policies.retention)], now).await?;
+        }
+        if let Some(due) = &taken {
+            let columns: DueColumns = [due].into_iter().collect();
             let statement = transaction.prepare_cached(INSERT_DUE).await?;
             transaction.execute(&statement, &due_params!(columns)).await?;
         }
@@ -162,6 +170,7 @@ impl Postgres {
                 insert_ledger(transaction, &ledger_columns([&entry])).await?;
                 Ok(None)
             }
+            CarryTo::Nothing => Ok(None),
         }
     }
 

@@ -8,13 +8,15 @@ use std::collections::HashMap;
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_domain::id::{JobId, RunId, Sequence};
+use punctual_domain::id::{JobId, RunId, Sequence, Version};
 use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::policy::retention::Retention;
 use punctual_store::{Cancellation, Conclusion, Error, Refused, Successor};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::due::{DueColumns, INSERT_DUE, due_params};
+use crate::ended::end_jobs;
 use crate::error::Failed;
 use crate::open_runs::{OpenColumns, WRITE_OPEN, open_params};
 use crate::partition::{Ended, end};
@@ -166,6 +168,7 @@ struct Rows {
     changed: Vec<Sequence>,
     ended: Vec<Entry>,
     completed: Vec<Uuid>,
+    over: Vec<(JobId, Version, Retention)>,
     due: DueColumns,
 }
 
@@ -204,6 +207,7 @@ impl Rows {
             changed: Vec::new(),
             ended: Vec::new(),
             completed: Vec::new(),
+            over: Vec::new(),
             due: DueColumns::default(),
         })
     }
@@ -234,9 +238,7 @@ impl Rows {
         let Some(successor) = successor else { return Ok(()) };
         match self.jobs.get(&job) {
             Some(version) if *version == successor.version.0 as i32 => Ok(()),
-            Some(version) => {
-                Err(Refused::WrongVersion { current: punctual_domain::id::Version(*version as u32) })
-            }
+            Some(version) => Err(Refused::WrongVersion { current: Version(*version as u32) }),
             None => Err(Refused::NoJob),
         }
     }
@@ -249,6 +251,7 @@ impl Rows {
                 self.ended.push(entry);
                 if let Some(successor) = successor {
                     self.completed.push(job_uuid(run.job));
+                    self.over.extend(successor.over.map(|retention| (run.job, successor.version, retention)));
                     successor.due.iter().for_each(|due| self.due.push(due));
                 }
             }
@@ -282,6 +285,7 @@ impl Rows {
                 transaction.prepare_cached("update jobs set completed_at = $2 where id = any($1)").await?;
             transaction.execute(&statement, &[&self.completed, &millis(now)]).await?;
         }
+        end_jobs(transaction, self.over, now).await?;
         if !self.due.at.is_empty() {
             let statement = transaction.prepare_cached(INSERT_DUE).await?;
             transaction.execute(&statement, &due_params!(self.due)).await?;

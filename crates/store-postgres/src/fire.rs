@@ -13,6 +13,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::change::{insert_ledger, ledger_columns};
 use crate::due::DueColumns;
+use crate::ended::forget_at;
 use crate::error::Failed;
 use crate::open_runs::OpenColumns;
 use crate::operations::write_operation;
@@ -22,12 +23,13 @@ use crate::row::{Entry, job_uuid, millis};
 /// Fires may share a shard; whoever changes its jobs may not.
 pub(crate) const SHARE_SHARDS: &str = "select from shards where shard = any($1) order by shard for share";
 
-/// $1 to $8 are the entries as they were read, with the epoch; $9 to $16 what follows each, with its place; $17 to $30
+/// $1 to $8 are the entries as they were read, with the epoch, and $32 when to forget their jobs; $9 to $16 what follows each, with its place; $17 to $30
 /// the runs that are born.
 const FIRE: &str = "
 with asked as materialized (
     select * from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[],
-        $8::bigint[]) with ordinality a (shard, at, lane, tenant, job, version, slot, epoch, n)
+        $8::bigint[], $32::bigint[])
+        with ordinality a (shard, at, lane, tenant, job, version, slot, epoch, forget_at, n)
 ), owned as materialized (
     select a.* from asked a join shards s on s.shard = a.shard and s.epoch = a.epoch and s.owner is not null
 ), gone as (
@@ -37,6 +39,9 @@ with asked as materialized (
     returning a.n, a.job, a.version
 ), fired as materialized (
     select gone.n from gone join jobs j on j.id = gone.job and j.version = gone.version and j.state = 0
+), over as (
+    insert into ended_jobs select a.forget_at, a.job, a.version from asked a
+    where a.forget_at is not null and (a.n in (select n from fired)) is true on conflict do nothing
 ), next as (
     insert into due (shard, at, lane, tenant, job, version, slot)
     select x.shard, x.at, x.lane, x.tenant, x.job, x.version, x.slot
@@ -66,6 +71,7 @@ from unnest($1::uuid[], $2::bigint[], $3::bigint[]) x (id, fired, completed_at) 
 struct Columns {
     due: DueColumns,
     epoch: Vec<i64>,
+    forget_at: Vec<Option<i64>>,
     next_of: Vec<i64>,
     next: DueColumns,
     birth_of: Vec<i64>,
@@ -187,6 +193,7 @@ impl Columns {
         let key = firing.due.key;
         self.due.push(&firing.due);
         self.epoch.push(firing.epoch.0 as i64);
+        self.forget_at.push(firing.over.map(|retention| forget_at(retention, now)));
         if let Some(next) = &firing.next {
             self.next_of.push(place);
             self.next.push(next);
@@ -205,8 +212,8 @@ impl Columns {
     }
 
     fn values<'a>(&'a self, callers: &'a Option<i64>) -> Vec<&'a (dyn ToSql + Sync)> {
-        let Columns { due, epoch, next_of, next, birth_of, born } = self;
-        let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(31);
+        let Columns { due, epoch, forget_at, next_of, next, birth_of, born } = self;
+        let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(32);
         values.extend(crate::due::due_params!(due));
         values.push(epoch);
         values.push(next_of);
@@ -214,6 +221,7 @@ impl Columns {
         values.push(birth_of);
         values.extend(crate::open_runs::open_params!(born));
         values.push(callers);
+        values.push(forget_at);
         values
     }
 }

@@ -52,6 +52,17 @@ impl Postgres {
         Ok(versions.iter().map(|version| found.get(version).cloned()).collect())
     }
 
+    pub(crate) async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error> {
+        let client = self.connection().await?;
+        let sql = "
+            select exists (select from open_runs o where o.job = x.job)
+            from unnest($1::uuid[]) with ordinality x (job, n) order by x.n";
+        let statement = client.prepare_cached(sql).await.map_err(failed)?;
+        let ids: Vec<Uuid> = jobs.iter().map(|job| job_uuid(*job)).collect();
+        let rows = client.query(&statement, &[&ids]).await.map_err(failed)?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     pub(crate) async fn job_by_key(&self, tenant: TenantId, key: &str) -> Result<Option<JobId>, Error> {
         let client = self.connection().await?;
         let sql = "select job from job_keys where tenant = $1 and key = $2";

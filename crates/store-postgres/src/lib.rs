@@ -9,6 +9,7 @@ mod claim;
 mod complete;
 mod connect;
 mod due;
+mod ended;
 mod error;
 mod fire;
 mod history;

@@ -166,6 +166,10 @@ impl Store for Postgres {
         self.job_versions(versions).await
     }
 
+    async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error> {
+        self.have_open_runs(jobs).await
+    }
+
     async fn job_by_key(&self, tenant: TenantId, key: &str) -> Result<Option<JobId>, Error> {
         self.job_by_key(tenant, key).await
     }

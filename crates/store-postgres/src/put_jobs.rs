@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::change::{Change, insert_ledger, ledger_columns};
 use crate::due::{DueColumns, INSERT_DUE, due_params};
+use crate::ended::end_jobs;
 use crate::error::Failed;
 use crate::fire::SHARE_SHARDS;
 use crate::open_runs::{OpenColumns, WRITE_OPEN, open_params};
@@ -204,6 +205,9 @@ async fn write(transaction: &Transaction<'_>, new: &[&Change], now: Timestamp) -
         let insert = transaction.prepare_cached(INSERT_DUE).await?;
         transaction.execute(&insert, &due_params!(due)).await?;
     }
+    let is_over = |change: &&&Change| change.put.is_over(change.put.due, false);
+    let over = new.iter().filter(is_over).map(|change| &change.put.job);
+    end_jobs(transaction, over.map(|job| (job.id, job.version, job.spec.policies.retention)), now).await?;
     let mut born = OpenColumns::default();
     new.iter().filter_map(|change| change.born.as_ref()).for_each(|entry| born.push(entry, now));
     write_open(transaction, &born).await?;

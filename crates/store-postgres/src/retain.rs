@@ -64,6 +64,7 @@ impl Postgres {
         done += client.execute(FORGET_LATE, &[&now, &limit, &LATE]).await.map_err(failed)?;
         done += client.execute(FORGET_REQUESTS, &[&now, &limit]).await.map_err(failed)?;
         done += client.execute(FORGET_OPERATIONS, &[&operations_until, &limit]).await.map_err(failed)?;
+        done += self.forget_jobs(now, limit).await?;
         client.execute(FORGET_VERSIONS, &[]).await.map_err(failed)?;
         client.execute(FORGET_WORKERS, &[&now]).await.map_err(failed)?;
         Ok(done)

@@ -96,8 +96,7 @@ impl State {
         let before = self.requests.len() + self.operations.len();
         self.requests.retain(|_, subject| subject.expires_at > now);
         self.operations.retain(|_, operation| !operation.is_old(now));
-        let forgotten =
-            before - self.requests.len() - self.operations.len() + self.forget_jobs(now, limit);
+        let forgotten = before - self.requests.len() - self.operations.len() + self.forget_jobs(now, limit);
         (old.len() + forgotten) as u64
     }
 

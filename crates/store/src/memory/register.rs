@@ -1,6 +1,7 @@
 //! Register: jobs, keys, requests, triggers.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use punctual_domain::Run;

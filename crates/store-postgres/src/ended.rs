@@ -1,0 +1,116 @@
+//! Jobs that are over or deleted: they go when nothing is left of their history.
+//!
+//! Noted when their last due entry is fired, in an order that follows time; looked at when their class of retention has
+//! passed. Promise: a job that was changed since stays, and so does one of which a run is left.
+
+use deadpool_postgres::Transaction;
+use jiff::{SignedDuration, Timestamp};
+use punctual_domain::id::{JobId, Version};
+use punctual_domain::policy::retention::Retention;
+use punctual_store::Error;
+use uuid::Uuid;
+
+use crate::error::Failed;
+use crate::partition::{class, days};
+use crate::postgres::{Postgres, transact};
+use crate::row::{job_uuid, millis};
+
+const END: &str = "
+insert into ended_jobs select * from unnest($1::bigint[], $2::uuid[], $3::int[]) on conflict do nothing";
+
+/// Jobs whose time has come, and are as they were when they were over.
+const LOOK_AT: &str = "
+delete from ended_jobs where (forget_at, job, version) in (
+    select forget_at, job, version from ended_jobs where forget_at < $1 order by forget_at limit $2
+    for update skip locked)
+returning job, version";
+
+const HOLD: &str = "
+select j.id, j.version,
+    exists (select from open_runs o where o.job = j.id) or exists (select from history h where h.job = j.id)
+from unnest($1::uuid[], $2::int[]) x (id, version)
+join jobs j on j.id = x.id and j.version = x.version
+order by j.id for update of j";
+
+const FORGET: [&str; 4] = [
+    "delete from job_keys k using jobs j
+     where j.id = any($1) and k.tenant = j.tenant and k.key = j.record::json ->> 'key' and k.job = j.id",
+    "delete from job_versions where id = any($1)",
+    "delete from ledger where job = any($1)",
+    "delete from jobs where id = any($1)",
+];
+
+const TAKE_SHARDS: &str = "select from shards where shard = any($1) order by shard for update";
+
+/// When a job that is over now is looked at.
+pub(crate) fn forget_at(retention: Retention, now: Timestamp) -> i64 {
+    let days = SignedDuration::from_millis(days(class(retention)));
+    millis(now.checked_add(days).unwrap_or(now))
+}
+
+/// Notes jobs that are over.
+pub(crate) async fn end_jobs(
+    transaction: &Transaction<'_>,
+    jobs: impl IntoIterator<Item = (JobId, Version, Retention)>,
+    now: Timestamp,
+) -> Result<(), Failed> {
+    let (mut times, mut ids, mut versions) = (Vec::new(), Vec::new(), Vec::new());
+    for (job, version, retention) in jobs {
+        times.push(forget_at(retention, now));
+        ids.push(job_uuid(job));
+        versions.push(version.0 as i32);
+    }
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let statement = transaction.prepare_cached(END).await?;
+    transaction.execute(&statement, &[&times, &ids, &versions]).await?;
+    Ok(())
+}
+
+impl Postgres {
+    /// Looks at jobs whose time has come. Returns how many that were.
+    pub(crate) async fn forget_jobs(&self, now: i64, limit: i64) -> Result<u64, Error> {
+        transact!(self, |client| {
+            let transaction = client.transaction().await?;
+            let look_at = transaction.prepare_cached(LOOK_AT).await?;
+            let rows = transaction.query(&look_at, &[&now, &limit]).await?;
+            let jobs: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
+            let versions: Vec<i32> = rows.iter().map(|row| row.get(1)).collect();
+            if !jobs.is_empty() {
+                forget(&transaction, &jobs, &versions, now).await?;
+            }
+            transaction.commit().await?;
+            Ok(jobs.len() as u64)
+        })
+    }
+}
+
+async fn forget(
+    transaction: &Transaction<'_>,
+    jobs: &[Uuid],
+    versions: &[i32],
+    now: i64,
+) -> Result<(), Failed> {
+    let mut shards: Vec<i16> = jobs.iter().map(|job| crate::row::shard(crate::row::job_id(*job))).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    // As for every change of a job: nothing is born of them meanwhile.
+    let take = transaction.prepare_cached(TAKE_SHARDS).await?;
+    transaction.query(&take, &[&shards]).await?;
+    let hold = transaction.prepare_cached(HOLD).await?;
+    let rows = transaction.query(&hold, &[&jobs, &versions]).await?;
+    let (kept, gone): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, bool>(2));
+    let gone: Vec<Uuid> = gone.iter().map(|row| row.get(0)).collect();
+    for sql in FORGET {
+        let statement = transaction.prepare_cached(sql).await?;
+        transaction.execute(&statement, &[&gone]).await?;
+    }
+    // They are looked at again a day later.
+    let tomorrow = vec![now + days(class(Retention::Day)); kept.len()];
+    let ids: Vec<Uuid> = kept.iter().map(|row| row.get(0)).collect();
+    let versions: Vec<i32> = kept.iter().map(|row| row.get(1)).collect();
+    let again = transaction.prepare_cached(END).await?;
+    transaction.execute(&again, &[&tomorrow, &ids, &versions]).await?;
+    Ok(())
+}
