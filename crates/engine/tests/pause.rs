@@ -94,7 +94,7 @@ fn an_edit_keeps_the_pause_and_a_second_pause_moves_its_end() {
     assert_eq!((state(&world, id), dues(&world)), ("paused", vec![(at("12:35:00"), 3)]));
     assert!(block_on(world.engine.pause(TENANT, id, None, until("12:35:00"))).unwrap().is_unchanged);
     let longer = block_on(world.engine.pause(TENANT, id, None, until("12:55:00"))).unwrap();
-    assert!(matches!(longer.job.state, JobState::Paused(pause) if pause.since == at("12:05:00")));
+    assert!(matches!(&longer.job.state, JobState::Paused(pause) if pause.since == at("12:05:00")));
     assert_eq!(dues(&world), [(at("12:55:00"), 4)]);
     block_on(world.engine.pause(TENANT, id, None, pause())).unwrap();
     assert_eq!(dues(&world), [], "without an end");
