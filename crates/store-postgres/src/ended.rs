@@ -4,14 +4,14 @@
 //! passed. Promise: a job that was changed since stays, and so does one of which a run is left.
 
 use deadpool_postgres::Transaction;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use punctual_domain::id::{JobId, Version};
 use punctual_domain::policy::retention::Retention;
 use punctual_store::Error;
 use uuid::Uuid;
 
 use crate::error::Failed;
-use crate::partition::{class, days};
+use crate::partition::{Partition, class, days};
 use crate::postgres::{Postgres, transact};
 use crate::row::{job_uuid, millis};
 
@@ -42,10 +42,9 @@ const FORGET: [&str; 4] = [
 
 const TAKE_SHARDS: &str = "select from shards where shard = any($1) order by shard for update";
 
-/// When a job that is over now is looked at.
+/// When a job that is over now is looked at: when the runs that are born now are dropped.
 pub(crate) fn forget_at(retention: Retention, now: Timestamp) -> i64 {
-    let days = SignedDuration::from_millis(days(class(retention)));
-    millis(now.checked_add(days).unwrap_or(now))
+    Partition::at(class(retention), millis(now)).to + days(class(retention))
 }
 
 /// Notes jobs that are over.

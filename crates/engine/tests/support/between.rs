@@ -90,6 +90,7 @@ between! {
     fn put_jobs(puts: Vec<Put>, now: Timestamp) -> Vec<Result<(), Refused>>;
     fn jobs(ids: &[JobId]) -> Vec<Option<Stored>>;
     fn job_versions(versions: &[(JobId, Version)]) -> Vec<Option<Stored>>;
+    fn have_open_runs(jobs: &[JobId]) -> Vec<bool>;
     fn job_by_key(tenant: TenantId, key: &str) -> Option<JobId>;
     fn list_jobs(filter: &JobFilter, page: PageRequest<JobId>) -> Page<Stored, JobId>;
     fn request(tenant: TenantId, key: &str, now: Timestamp) -> Option<Subject>;
