@@ -29,6 +29,9 @@ const QUEUE: usize = 1_024;
 /// A transaction takes what arrives while it is being done, but answers are not kept longer than this.
 const GROUP_FOR: Duration = Duration::from_millis(4);
 
+/// The size of the cache is looked at after so many commits: often enough for a file that grows.
+const FIT_EVERY: u64 = 256;
+
 /// The database and what the writer keeps in memory about it.
 pub(crate) struct Writer {
     pub(crate) connection: Connection,
@@ -174,7 +177,11 @@ fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared
             undo(&mut writer, failure);
         }
         drop(gate);
-        shared.commits.fetch_add(1, Ordering::Relaxed);
+        if shared.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(FIT_EVERY)
+            && let Err(error) = schema::fit_cache(&writer.connection)
+        {
+            tracing::warn!(%error, "the cache keeps its size");
+        }
         match &result {
             Ok(()) if is_writable => {}
             Ok(()) => shared.set_health(Health::default()),
