@@ -19,7 +19,7 @@ pub struct Timetables {
 /// What decides the slots of a schedule that many jobs may share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    text: String,
+    kind: Kind,
     timezone: String,
     dst: punctual_schedule::dst::Policy,
     start: Option<jiff::Timestamp>,
@@ -80,7 +80,7 @@ fn key(schedule: &Schedule) -> Option<Key> {
         return None;
     }
     Some(Key {
-        text: schedule.to_string(),
+        kind: schedule.kind.clone(),
         timezone: schedule.timezone.clone(),
         dst: schedule.dst,
         start: schedule.bounds.start,

@@ -25,7 +25,7 @@ use crate::call::Call;
 use crate::error::Error;
 
 /// Jobs in one call of the engine: large enough that a commit is shared by many, small enough to be quick.
-const BATCH: usize = 1_000;
+const BATCH: usize = 2_000;
 
 /// Bytes of a batch, so that large payloads do not add up.
 const BATCH_BYTES: usize = 4 << 20;

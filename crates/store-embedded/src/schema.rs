@@ -29,10 +29,11 @@ pub(crate) fn open_writer(path: &Path, shards: u16) -> Result<Connection, OpenEr
     connection
         .execute_batch(
             "pragma journal_mode = wal; pragma synchronous = full; pragma secure_delete = off; \
-             pragma wal_autocheckpoint = 0; pragma cache_size = -262144; pragma foreign_keys = off; \
-             pragma temp_store = memory; pragma mmap_size = 0; pragma cache_spill = off;",
+             pragma wal_autocheckpoint = 0; pragma foreign_keys = off; pragma temp_store = memory; \
+             pragma mmap_size = 0; pragma cache_spill = off;",
         )
         .and_then(|()| keep_log(&connection))
+        .and_then(|()| fit_cache(&connection))
         .map_err(damaged)?;
     connection.set_prepared_statement_cache_capacity(256);
     let count: Option<u16> = connection
@@ -43,6 +44,20 @@ pub(crate) fn open_writer(path: &Path, shards: u16) -> Result<Connection, OpenEr
         Some(found) if found == shards => Ok(connection),
         found => Err(OpenError::Shards { found: found.unwrap_or(0), wanted: shards }),
     }
+}
+
+/// Gives the connection that writes a cache that fits the size of the database.
+pub(crate) fn fit_cache(connection: &Connection) -> rusqlite::Result<()> {
+    let pages = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+    connection.pragma_update(None, "cache_size", -cache_kb(pages))
+}
+
+/// While the file is shorter than the place of SQLite's lock, at 1 GB, a commit after the split of a page walks the
+/// whole cache: the split parks a page under the number of the lock's page, and the commit looks for pages behind the
+/// end of the file. So the cache is small until then. See decision 8.
+fn cache_kb(pages: i64) -> i64 {
+    const LOCK_PAGE: i64 = (1 << 30) / 4_096;
+    if pages <= LOCK_PAGE { 32 << 10 } else { 256 << 10 }
 }
 
 /// Whether a database is ours and of a format we know; returns the format.
@@ -115,4 +130,20 @@ pub(crate) fn open_checkpointer(path: &Path) -> rusqlite::Result<Connection> {
         .execute_batch("pragma synchronous = full; pragma cache_size = -2048; pragma busy_timeout = 0;")?;
     keep_log(&connection)?;
     Ok(connection)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_small_until_a_commit_need_not_walk_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = open_writer(&directory.path().join("punctual.db"), 4).unwrap();
+        let pragma =
+            |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!((pragma("page_size"), pragma("cache_size")), (4_096, -32_768));
+        assert_eq!([262_144, 262_145].map(cache_kb), [32_768, 262_144]);
+    }
 }

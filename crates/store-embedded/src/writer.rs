@@ -31,6 +31,8 @@ const GROUP_FOR: Duration = Duration::from_millis(4);
 
 /// While writes fail, one is tried this often: `/readyz` says so a second after there is room.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
+/// The size of the cache is looked at after so many commits: often enough for a file that grows.
+const FIT_EVERY: u64 = 256;
 
 /// The database and what the writer keeps in memory about it.
 pub(crate) struct Writer {
@@ -181,7 +183,11 @@ fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared
             // It would have succeeded on a full disk too.
             Ok(Committed::Nothing) => {}
             Ok(Committed::Something) => {
-                shared.commits.fetch_add(1, Ordering::Relaxed);
+                if shared.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(FIT_EVERY)
+                    && let Err(error) = schema::fit_cache(&writer.connection)
+                {
+                    tracing::warn!(%error, "the cache keeps its size");
+                }
                 if !is_writable {
                     shared.set_health(Health::default());
                 }

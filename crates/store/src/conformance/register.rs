@@ -149,6 +149,44 @@ pub async fn one_bad_put_does_not_spoil_the_others(store: Arc<dyn Store>) {
     assert_eq!(there, [true, false, true]);
 }
 
+/// Of two jobs with the same key in one list the first is taken; of the other, nothing is kept.
+pub async fn a_refused_put_leaves_nothing_behind(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let request = |key: &str| Subject {
+        tenant: TenantId::DEFAULT,
+        key: key.into(),
+        fingerprint: [7; 16],
+        expires_at: world.after(3600),
+        result: "job".into(),
+    };
+    let requests = ["first", "second", "third"].map(request);
+    let (mut first, mut second) = (world.job("first"), world.job("second"));
+    first.spec.key = Some("wanted".into());
+    second.spec.key = Some("wanted".into());
+    // The same job once more, with a key that is free.
+    let mut third = first.clone();
+    third.spec.key = Some("free".into());
+    let jobs = [&first, &second, &third];
+    let puts = jobs.into_iter().zip(&requests).map(|(job, request)| {
+        let mut put = world.put(job.clone(), Some(world.after(60)));
+        put.request = Some(request.clone());
+        put
+    });
+    let answers = store.put_jobs(puts.collect(), world.now).await.expect("put_jobs");
+    let refused = [Refused::KeyTaken { by: first.id }, Refused::WrongVersion { current: Version(1) }];
+    assert_eq!(answers, [Ok(()), Err(refused[0].clone()), Err(refused[1].clone())]);
+    for (request, expected) in requests.iter().zip([Some(&requests[0]), None, None]) {
+        let known = store.request(TenantId::DEFAULT, &request.key, world.now).await.expect("request");
+        assert_eq!(known.as_ref(), expected, "{}", request.key);
+    }
+    assert_eq!(store.job_by_key(TenantId::DEFAULT, "wanted").await.expect("by key"), Some(first.id));
+    assert_eq!(store.job_by_key(TenantId::DEFAULT, "free").await.expect("by key"), None);
+    let found = store.jobs(&[first.id, second.id]).await.expect("jobs");
+    assert_eq!(found[0].as_ref().map(|stored| &*stored.job), Some(&first));
+    assert_eq!(found[1], None);
+    assert_eq!(world.due_until(world.after(60)).await.len(), 1);
+}
+
 /// The same request does nothing the second time, until it is forgotten.
 pub async fn a_request_is_remembered_with_what_it_did(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
