@@ -101,6 +101,43 @@ fn a_run_that_fails_for_good_is_a_dead_letter_and_goes_on_when_redriven() {
 }
 
 #[test]
+fn a_redrive_that_meets_kill_9_goes_on_and_redrives_each_run_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let (mut server, hook) = (Server::start(&data), Hook::start());
+    let mut body = job(json!({"now": true}), format!("{}/fail", hook.url));
+    body["retry"] = json!({"max_attempts": 1});
+    let answer = server.post("/v1/jobs/bulk", &json!(vec![body; 600]).to_string());
+    assert_eq!(answer.json()["created"], 600, "{}", answer.body);
+    let dead = |server: &Server| {
+        let page = server.get("/v1/dead-letters?limit=1000");
+        let runs = page["items"].as_array().unwrap().clone();
+        (runs.len() == 600).then_some(runs)
+    };
+    eventually("the dead letters", || dead(&server));
+    let started = server.post("/v1/dead-letters/redrive", &json!({"filter": {}}).to_string());
+    assert_eq!(started.status, 202, "{}", started.body);
+    let operation = format!("/v1/operations/{}", started.json()["id"].as_str().unwrap());
+    for _ in 0..3 {
+        server.kill();
+        server = Server::start(&data);
+    }
+    let ended = eventually("the end", || {
+        Some(server.get(&operation)).filter(|operation| operation["state"] != "running")
+    });
+    assert_eq!(
+        (&ended["state"], &ended["done"], &ended["failed"]),
+        (&json!("succeeded"), &json!(600), &json!(0))
+    );
+    for run in eventually("the same dead letters", || dead(&server)) {
+        let run = server.get(&format!("/v1/runs/{}", run["id"].as_str().unwrap()));
+        let attempts = run["attempts"].as_array().unwrap();
+        let failed = attempts.iter().filter(|attempt| attempt["outcome"] == "failed").count();
+        assert_eq!(failed, 2, "once, and once redriven: {run}");
+    }
+}
+
+#[test]
 fn sigterm_gives_back_what_hangs_and_charges_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
