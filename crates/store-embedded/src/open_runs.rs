@@ -112,7 +112,7 @@ impl Memory {
 
     /// A sequence above everything stored and above now, so that it is never reused.
     pub(crate) fn next_sequence(&mut self, now: Timestamp) -> Sequence {
-        self.last = self.last.next().max(Sequence::first_at(now, self.database));
+        self.last = self.unborn(now);
         self.last
     }
 
@@ -125,6 +125,12 @@ impl Memory {
     pub(crate) fn forget(&mut self, job: JobId, sequence: Sequence) {
         self.running.remove(&sequence);
         if let Some(runs) = self.by_job.get_mut(&job) {
+    /// The sequence that would be next.
+    pub(crate) fn unborn(&self, now: Timestamp) -> Sequence {
+        let next = self.last.next().max(Sequence::first_at(now, self.database));
+        self.partitions.floor().map_or(next, |floor| floor.max(next))
+    }
+
             runs.retain(|one| *one != sequence);
             if runs.is_empty() {
                 self.by_job.remove(&job);
