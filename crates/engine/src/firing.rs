@@ -112,6 +112,8 @@ impl Firing {
             let overdue = self.horizon.next_at().map_or(0.0, |at| seconds_between(at, now));
             engine.metrics.overdue_seconds.set(overdue as i64);
             engine.wakes.is_behind.store(overdue > 1.0, Ordering::Relaxed);
+            let unread = self.overdue.as_ref().map_or(0, |overdue| overdue.entries.len());
+            engine.metrics.overdue_jobs.set((self.horizon.overdue(now) + unread) as i64);
             let wait = engine.clock.sleep_until(self.wake_at(now));
             tokio::select! {
                 () = wait => {}

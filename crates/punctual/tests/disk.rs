@@ -1,11 +1,11 @@
-//! Disks that are full, as a user meets them: the real binary.
+//! Disks that are full and files that are damaged, as a user meets them: the real binary.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "support/server.rs"]
 mod server;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -143,5 +143,62 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < deadline, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What is done to a data directory that was not closed, and what `serve` says about it.
+type Damage = (&'static str, fn(&Path), &'static str);
+
+const DAMAGES: [Damage; 5] = [
+    (
+        "another file",
+        |data| overwrite(&data.join("punctual.db"), |bytes| bytes.fill(0x5a)),
+        "punctual.db is damaged",
+    ),
+    (
+        "cut short",
+        |data| overwrite(&data.join("punctual.db"), |bytes| bytes.truncate(0)),
+        "the file is empty",
+    ),
+    ("gone", |data| std::fs::remove_file(data.join("punctual.db")).unwrap(), "the file is missing"),
+    (
+        "its log gone",
+        |data| std::fs::remove_file(data.join("punctual.db-wal")).unwrap(),
+        "the last process did not close the store",
+    ),
+    (
+        "a bit of its log",
+        |data| overwrite(&data.join("punctual.db-wal"), |bytes| bytes[5_000] ^= 1),
+        "punctual.db-wal",
+    ),
+];
+
+fn overwrite(file: &Path, change: fn(&mut Vec<u8>)) {
+    let mut bytes = std::fs::read(file).unwrap();
+    change(&mut bytes);
+    std::fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn damaged_data_is_refused_at_the_start_and_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let (whole, data) = (directory.path().join("whole"), directory.path().join("data"));
+    let server = Server::start(&whole);
+    for _ in 0..20 {
+        let job = json!({"name": "a", "schedule": {"every": "PT24H"}, "target": {"discard": {}}});
+        assert_eq!(server.post("/v1/jobs", &job.to_string()).status, 201);
+    }
+    server.kill();
+    for (what, damage, said) in DAMAGES {
+        let _ = std::fs::remove_dir_all(&data);
+        std::fs::create_dir(&data).unwrap();
+        for entry in std::fs::read_dir(&whole).unwrap().map(Result::unwrap) {
+            std::fs::copy(entry.path(), data.join(entry.file_name())).unwrap();
+        }
+        damage(&data);
+        let log = Server::try_start(&data, &[]).err().unwrap_or_else(|| panic!("{what}: it started"));
+        assert!(log.contains(&data.display().to_string()), "{what}: it names the place: {log}");
+        assert!(log.contains("damaged") && log.contains(said), "{what}: {log}");
+        assert!(log.contains("restore a backup"), "{what}: it says what to do: {log}");
     }
 }

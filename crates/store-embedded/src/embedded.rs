@@ -11,7 +11,7 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
 use punctual_store::record::encode_job;
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Health, Heartbeat, Held,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health, Heartbeat, Held,
     JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards,
     Step, Stepped, Store, Stored, Subject, Trigger,
 };
@@ -164,6 +164,10 @@ impl Store for Embedded {
 
     fn health(&self) -> Health {
         self.writers.health()
+    }
+
+    fn figures(&self) -> Figures {
+        self.writers.figures()
     }
 
     async fn acquire(

@@ -7,9 +7,10 @@
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
+use punctual_domain::Lane;
 use punctual_domain::id::{Epoch, JobId, Sequence, WorkerId};
 use punctual_domain::run::RunState;
-use punctual_store::{Error, Liveness};
+use punctual_store::{Error, Liveness, Waiting};
 use rusqlite::Connection;
 
 use crate::births::Recent;
@@ -27,6 +28,8 @@ pub(crate) struct Memory {
     pub(crate) running: HashMap<Sequence, Entry>,
     /// Open runs by job: overlap, cancel and delete ask for them.
     pub(crate) by_job: HashMap<JobId, Vec<Sequence>>,
+    /// Runs in the line, by lane.
+    pub(crate) waiting: Waiting,
     /// Jobs of which older versions are kept.
     pub(crate) versioned: HashSet<JobId>,
     pub(crate) liveness: Liveness,
@@ -55,6 +58,7 @@ impl Memory {
             partitions: Partitions::load(connection)?,
             running: HashMap::new(),
             by_job: HashMap::new(),
+            waiting: load_waiting(connection)?,
             versioned: load_versioned(connection)?,
             liveness: Liveness::default(),
             locals: load_locals(connection)?,
@@ -112,7 +116,7 @@ impl Memory {
 
     /// A sequence above everything stored and above now, so that it is never reused.
     pub(crate) fn next_sequence(&mut self, now: Timestamp) -> Sequence {
-        self.last = self.last.next().max(Sequence::first_at(now, self.database));
+        self.last = self.unborn(now);
         self.last
     }
 
@@ -124,6 +128,12 @@ impl Memory {
     /// Not below any sequence that was given out, nor below now.
     pub(crate) fn newest_sequence(&self, now: Timestamp) -> Sequence {
         self.last.max(Sequence::first_at(now, self.database))
+    }
+
+    /// The sequence that would be next.
+    pub(crate) fn unborn(&self, now: Timestamp) -> Sequence {
+        let next = self.last.next().max(Sequence::first_at(now, self.database));
+        self.partitions.floor().map_or(next, |floor| floor.max(next))
     }
 
     /// Takes an ended run out.
@@ -145,6 +155,16 @@ fn write_succession(connection: &Connection, forgotten: &[WorkerId]) -> rusqlite
     }
     transaction.execute("update shards set owner = null where owner is not null", [])?;
     transaction.commit()
+}
+
+fn load_waiting(connection: &Connection) -> Result<Waiting, Error> {
+    let mut waiting = Waiting::default();
+    for lane in Lane::ALL {
+        let sql = "select count(*) from ready where lane = ?1";
+        let runs: i64 = connection.query_row(sql, [lane.rank()], |row| row.get(0)).map_err(failed)?;
+        waiting.add(lane, runs.unsigned_abs());
+    }
+    Ok(waiting)
 }
 
 fn load_versioned(connection: &Connection) -> Result<HashSet<JobId>, Error> {

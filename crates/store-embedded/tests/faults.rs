@@ -5,6 +5,7 @@ mod support;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_executor::block_on;
 use punctual_store::Store;
@@ -183,7 +184,8 @@ fn while_the_log_cannot_grow_writes_are_refused_and_then_taken_again() {
 fn child_fills_the_disk() {
     let Some(directory) = child_directory() else { return };
     let filler = directory.with_file_name("filler");
-    std::fs::write(&filler, vec![7; 2 << 20]).unwrap();
+    // As much as the database needs to take over what is in its log.
+    std::fs::write(&filler, vec![7; 14 << 20]).unwrap();
     let store = open(&directory);
     let mut world = block_on(World::new(store.clone()));
     let mut known = Vec::new();
@@ -199,7 +201,16 @@ fn child_fills_the_disk() {
     assert!(!store.health().writable);
     assert_all_there(&store, &known);
     assert!(!write_one(&store, puts.next().unwrap()), "still full");
+    // What writes nothing succeeds, and says nothing about the disk.
+    let worker = world.worker();
+    assert!(!block_on(store.heartbeat(worker, Vec::new(), world.now)).unwrap().is_refused);
+    assert!(!store.health().writable);
     std::fs::remove_file(&filler).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !store.health().writable {
+        assert!(Instant::now() < deadline, "nobody writes, and it does not find out");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     for put in puts.by_ref().take(3) {
         known.push(put.job.id);
         assert!(write_one(&store, put), "there is room again");
@@ -215,7 +226,7 @@ fn child_fills_the_disk() {
 fn a_full_disk_refuses_writes_and_answers_reads_until_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     // In a mount namespace of its own nothing is left behind, whatever happens; without root, in a user namespace.
-    let mount = format!("mount -t tmpfs -o size=8m tmpfs {} && exec \"$@\"", directory.path().display());
+    let mount = format!("mount -t tmpfs -o size=24m tmpfs {} && exec \"$@\"", directory.path().display());
     let may = |namespaces: &str| {
         let mut probe = std::process::Command::new("unshare");
         probe.args([namespaces, "sh", "-c", &mount, "sh", "true"]);

@@ -13,9 +13,9 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
 use punctual_store::conformance::{Case, SHARDS};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter,
-    OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped,
-    Store, Stored, Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Heartbeat, Held,
+    JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step,
+    Stepped, Store, Stored, Subject, Trigger,
 };
 use punctual_store_embedded::{Embedded, Opening, Options};
 use tokio::sync::Mutex;
@@ -43,6 +43,10 @@ macro_rules! anew {
 impl Store for Reopened {
     fn shard_count(&self) -> u16 {
         SHARDS
+    }
+
+    fn figures(&self) -> Figures {
+        self.store.blocking_lock().as_ref().map(Store::figures).unwrap_or_default()
     }
 
     async fn acquire(

@@ -34,7 +34,8 @@ pub const SHARDS: u16 = 16;
 macro_rules! conformance {
     ($run:path) => {
         $crate::conformance! { $run;
-            placement: shards_are_owned_by_one_at_a_time, a_renewed_shard_stays_with_its_owner, a_new_owner_fences_the_old_one, a_released_shard_is_free_at_once;
+            placement: shards_are_owned_by_one_at_a_time, a_renewed_shard_stays_with_its_owner,
+                a_new_owner_fences_the_old_one, a_released_shard_is_free_at_once;
             register: a_job_is_there_when_put_returns, a_put_expects_a_version, a_key_is_unique_in_its_tenant,
                 a_deleted_job_frees_its_key_and_is_gone, jobs_are_listed_in_pages, one_bad_put_does_not_spoil_the_others, a_refused_put_leaves_nothing_behind,
                 a_request_is_remembered_with_what_it_did, a_trigger_is_remembered_with_its_run,
@@ -46,7 +47,8 @@ macro_rules! conformance {
                 an_edit_does_not_bring_back_a_slot_that_was_fired_meanwhile, an_edit_carries_a_slot_that_is_not_fired_yet,
                 a_pause_accounts_for_a_slot_that_is_not_fired_yet, a_paused_job_does_not_fire, an_edit_takes_the_old_entry_away, a_slot_may_be_only_accounted_for,
                 firing_counts_progress, a_run_may_be_born_running, the_next_due_time_is_told, trigger_needs_a_job;
-            claim: runs_are_claimed_in_order, a_claim_respects_queues_and_limits, a_run_waits_for_its_time,
+            claim: runs_are_claimed_in_order, a_claim_respects_queues_and_limits, a_queue_is_not_held_up_by_another,
+                waiting_runs_are_counted_by_lane, a_run_waits_for_its_time,
                 a_run_keeps_the_version_it_was_fired_with, an_edit_may_update_waiting_runs;
             complete: a_success_ends_the_run, a_retry_waits_and_continues_the_attempts, a_stale_result_is_refused,
                 an_outcome_is_recorded_once, giving_back_charges_nothing, a_completion_may_bring_the_next_slot, a_due_entry_may_wait_for_the_open_run,
@@ -57,7 +59,8 @@ macro_rules! conformance {
                 runs_are_found_by_type_queue_and_what_they_wait_for, a_search_examines_a_bounded_number_of_rows,
                 the_history_of_a_job_is_its_own, the_history_of_a_tenant_is_its_own, what_outlives_its_retention_stays_its_jobs,
                 the_ledger_keeps_ranges, dead_letters_are_redriven_as_the_same_run, dead_letters_are_acknowledged,
-                retention_forgets_what_is_old, ids_follow_time_and_never_repeat;
+                retention_forgets_what_is_old, a_run_that_ends_late_is_kept_as_long_as_any_other,
+                ids_follow_time_and_never_repeat;
             operation: an_operation_is_there_when_it_is_started, an_operation_is_started_once_per_request,
                 operations_are_listed_newest_first_in_pages, a_step_is_done_once, a_step_needs_the_current_epoch,
                 an_ended_operation_takes_no_step, the_longest_waiting_operation_is_next,

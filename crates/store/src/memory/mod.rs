@@ -19,6 +19,7 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
 
 use crate::error::{Error, Refused};
+use crate::figures::Figures;
 use crate::page::{Page, PageRequest};
 use crate::store::Store;
 use crate::verbs::{
@@ -51,6 +52,12 @@ impl Memory {
 impl Store for Memory {
     fn shard_count(&self) -> u16 {
         self.shards
+    }
+
+    fn figures(&self) -> Figures {
+        let mut figures = Figures::default();
+        self.state().ready.iter().for_each(|(lane, ..)| figures.waiting.add(*lane, 1));
+        figures
     }
 
     async fn acquire(
