@@ -60,7 +60,7 @@ pub(crate) fn fit_cache(connection: &Connection) -> rusqlite::Result<()> {
 
 /// While the file is shorter than the place of SQLite's lock, at 1 GB, a commit after the split of a page walks the
 /// whole cache: the split parks a page under the number of the lock's page, and the commit looks for pages behind the
-/// end of the file. So the cache is small until then. See decision 8.
+/// end of the file. So the cache is small until then. See decision 11.
 fn cache_kb(pages: i64) -> i64 {
     const LOCK_PAGE: i64 = (1 << 30) / 4_096;
     if pages <= LOCK_PAGE { 32 << 10 } else { 256 << 10 }

@@ -130,6 +130,7 @@ fn a_queue_is_found_behind_a_hundred_thousand_runs_of_another() {
                 queue: queue.into(),
                 ..world.firing(&job, world.now).births.remove(0)
             },
+            is_over: false,
             request: None,
         };
         for hundred in 0..100 {

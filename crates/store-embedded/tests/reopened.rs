@@ -14,8 +14,8 @@ use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
 use punctual_store::conformance::{Case, SHARDS};
 use punctual_store::{
     Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Heartbeat, Held,
-    JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step,
-    Stepped, Store, Stored, Subject, Trigger,
+    JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards,
+    Step, Stepped, Store, Stored, Subject, Trigger,
 };
 use punctual_store_embedded::{Embedded, Opening, Options};
 use tokio::sync::Mutex;

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 
-use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use punctual_domain::LedgerEntry;
 use punctual_domain::id::{JobId, Version};
@@ -24,6 +23,7 @@ use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::requests::remember;
 use crate::row::{Entry, job_id, job_state, job_uuid, millis, shard};
+use crate::work::Work;
 
 /// A put, ready to be written.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ on conflict (id) do update set tenant = excluded.tenant, version = excluded.vers
     record = excluded.record";
 
 const WAITING: &str = "
-select seq, revision, record from open_runs where job = $1 and line <> 2 order by seq for update";
+select seq, revision, record, line from open_runs where job = $1 and line <> 2 order by seq for update";
 
 impl Postgres {
     pub(crate) async fn change(
@@ -62,7 +62,7 @@ impl Postgres {
         shards.dedup();
         let ids: Vec<Uuid> = changes.iter().map(|(_, change)| job_uuid(change.put.job.id)).collect();
         transact!(self, |client| {
-            let transaction = client.transaction().await?;
+            let transaction = Work::begin(&mut client).await?;
             let take = transaction.prepare_cached(TAKE_SHARDS).await?;
             transaction.query(&take, &[&shards]).await?;
             let lock = transaction.prepare_cached(LOCK_JOBS).await?;
@@ -80,14 +80,14 @@ impl Postgres {
                 }
                 answers.push((*place, answer));
             }
-            transaction.commit().await?;
+            transaction.commit(self).await?;
             Ok(answers)
         })
     }
 
     async fn change_one(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &Work<'_>,
         change: &Change,
         jobs: &HashMap<JobId, (Version, Option<String>)>,
         now: Timestamp,
@@ -118,7 +118,7 @@ impl Postgres {
             }
         }
         if let Some(request) = &put.request
-            && remember(transaction, &[request], now).await? != [true]
+            && remember(&**transaction, &[request], now).await? != [true]
         {
             return refuse(Refused::Repeated);
         }
@@ -153,7 +153,7 @@ impl Postgres {
     /// Takes the old version's entry away, if it is still there, and returns what is due instead.
     async fn carry(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &Work<'_>,
         change: &Change,
         carry: &Carry,
         now: Timestamp,
@@ -176,7 +176,7 @@ impl Postgres {
 
     async fn change_open_runs(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &Work<'_>,
         change: &Change,
         now: Timestamp,
     ) -> Result<(), Failed> {
@@ -213,24 +213,20 @@ fn refuse(refused: Refused) -> Result<Result<(), Refused>, Failed> {
 }
 
 /// The place of the first of these entries that is there.
-async fn find(transaction: &Transaction<'_>, entries: &[Due]) -> Result<Option<usize>, Failed> {
+async fn find(transaction: &Work<'_>, entries: &[Due]) -> Result<Option<usize>, Failed> {
     let columns: DueColumns = entries.iter().collect();
     let statement = transaction.prepare_cached(FIND_DUE).await?;
     let rows = transaction.query(&statement, &due_params!(columns)).await?;
     Ok(rows.iter().map(|row| row.get::<_, i64>(0) as usize - 1).min())
 }
 
-async fn is_idle(transaction: &Transaction<'_>, job: JobId) -> Result<bool, Failed> {
+async fn is_idle(transaction: &Work<'_>, job: JobId) -> Result<bool, Failed> {
     let sql = "select not exists (select from open_runs where job = $1)";
     let statement = transaction.prepare_cached(sql).await?;
     Ok(transaction.query_one(&statement, &[&job_uuid(job)]).await?.get(0))
 }
 
-async fn write_job(
-    transaction: &Transaction<'_>,
-    change: &Change,
-    old_key: Option<&str>,
-) -> Result<(), Failed> {
+async fn write_job(transaction: &Work<'_>, change: &Change, old_key: Option<&str>) -> Result<(), Failed> {
     let job = &change.put.job;
     let (id, tenant) = (job_uuid(job.id), job.tenant.0 as i32);
     let keep = transaction.prepare_cached(KEEP_VERSION).await?;
@@ -286,10 +282,7 @@ select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::s
 on conflict (job, from_slot) do update set to_slot = excluded.to_slot, slots = excluded.slots, fate = excluded.fate,
     decided_at = excluded.decided_at";
 
-pub(crate) async fn insert_ledger(
-    transaction: &Transaction<'_>,
-    entries: &LedgerColumns,
-) -> Result<(), Failed> {
+pub(crate) async fn insert_ledger(transaction: &Work<'_>, entries: &LedgerColumns) -> Result<(), Failed> {
     if entries.job.is_empty() {
         return Ok(());
     }

@@ -15,9 +15,11 @@ use punctual_store::{Claim, Error, Heartbeat, Held, Shards};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::depth::Moves;
 use crate::error::failed;
 use crate::postgres::{Postgres, transact};
-use crate::row::{Entry, millis, numbers, timestamp, worker_uuid};
+use crate::row::{DELAYED, Entry, READY, RUNNING, lane, millis, numbers, timestamp, worker_uuid};
+use crate::work::Work;
 
 /// Runs whose time has come get their turn, in portions.
 const PROMOTE: &str = "
@@ -26,11 +28,11 @@ from (
     select seq from open_runs where line = 0 and available_at <= $1 order by available_at, seq limit 10000
     for update skip locked
 ) due
-where o.seq = due.seq";
+where o.seq = due.seq returning o.lane";
 
 /// The first in line that nobody else is claiming.
 const TAKE: &str = "
-select seq, revision, record from open_runs
+select seq, revision, record, line from open_runs
 where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
     and not exists (select from workers where id = $4 and is_dead)
 order by lane, urgency, available_at, seq limit $1 for update skip locked";
@@ -56,7 +58,7 @@ where not workers.is_dead
 returning id";
 
 /// What is there of the runs that a worker says it holds.
-const HOLDS: &str = "select seq, revision, record from open_runs where seq = any($1) and worker = $2";
+const HOLDS: &str = "select seq, revision, record, line from open_runs where seq = any($1) and worker = $2";
 
 /// Silent workers are dead first.
 const BURY: &str = "
@@ -82,8 +84,11 @@ impl Postgres {
             let promote = client.prepare_cached(PROMOTE).await?;
             let take = client.prepare_cached(TAKE).await?;
             let lease = client.prepare_cached(LEASE).await?;
-            let transaction = client.transaction().await?;
-            transaction.execute(&promote, &[&millis(now)]).await?;
+            let transaction = Work::begin(&mut client).await?;
+            let mut moves = Moves::default();
+            for row in transaction.query(&promote, &[&millis(now)]).await? {
+                moves.push(lane(row.get(0))?, Some(DELAYED), Some(READY));
+            }
             let rows = transaction.query(&take, &[&limit, &shards, &queues, &worker]).await?;
             let (mut sequences, mut revisions, mut records) = (Vec::new(), Vec::new(), Vec::new());
             let mut claimed = Vec::with_capacity(rows.len());
@@ -96,6 +101,8 @@ impl Postgres {
                 let number = entry.run.attempt;
                 entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: now, report: None });
                 entry.revision += 1;
+                moves.push(entry.run.lane, Some(READY), Some(RUNNING));
+                entry.stands = Some(RUNNING);
                 sequences.push(entry.run.sequence.as_i64());
                 revisions.push(entry.revision);
                 records.push(entry.record());
@@ -105,7 +112,8 @@ impl Postgres {
                 let values: [&(dyn ToSql + Sync); 5] = [&worker, &callers, &sequences, &revisions, &records];
                 transaction.execute(&lease, &values).await?;
             }
-            transaction.commit().await?;
+            transaction.moved(&moves);
+            transaction.commit(self).await?;
             Ok(claimed)
         })?;
         let runs = claimed.iter().map(|entry| entry.run.clone()).collect();

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 
-use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::{JobId, RunId, Sequence, Version};
@@ -18,10 +17,12 @@ use uuid::Uuid;
 use crate::due::{DueColumns, INSERT_DUE, due_params};
 use crate::ended::end_jobs;
 use crate::error::Failed;
-use crate::open_runs::{OpenColumns, WRITE_OPEN, open_params};
+use crate::open_runs::OpenColumns;
 use crate::partition::{Ended, end};
 use crate::postgres::{Postgres, transact};
+use crate::put_jobs::write_open;
 use crate::row::{Entry, job_uuid, millis};
+use crate::work::Work;
 
 /// Exchanges open runs for history, $1 to $7, if they have the revisions $8. Tells which did.
 const EXCHANGE: &str = "
@@ -40,7 +41,7 @@ with gone as (
 select seq from gone";
 
 const LOCK_OPEN: &str =
-    "select seq, revision, record from open_runs where seq = any($1) order by seq for update";
+    "select seq, revision, record, line from open_runs where seq = any($1) order by seq for update";
 
 const LOCK_JOBS: &str = "select id, version from jobs where id = any($1) order by id for update";
 
@@ -99,7 +100,7 @@ impl Postgres {
         let successors = conclusions.iter().map(|one| (one.held.sequence, one.successor));
         let successors: Vec<(Sequence, Option<Successor>)> = successors.collect();
         transact!(self, |client| {
-            let transaction = client.transaction().await?;
+            let transaction = Work::begin(&mut client).await?;
             let mut rows = Rows::lock(&transaction, &successors).await?;
             let mut answers = Vec::with_capacity(conclusions.len());
             for conclusion in conclusions {
@@ -107,7 +108,7 @@ impl Postgres {
             }
             self.ensure(rows.ended(now).partitions).await?;
             rows.write(&transaction, now).await?;
-            transaction.commit().await?;
+            transaction.commit(self).await?;
             Ok(answers)
         })
     }
@@ -120,12 +121,12 @@ impl Postgres {
         let successors: Vec<(Sequence, Option<Successor>)> =
             cancellations.iter().map(|one| (one.run.sequence(), one.successor)).collect();
         let answers: Vec<Result<Run, Refused>> = transact!(self, |client| {
-            let transaction = client.transaction().await?;
+            let transaction = Work::begin(&mut client).await?;
             let mut rows = Rows::lock(&transaction, &successors).await?;
             let answers: Vec<_> = cancellations.iter().map(|one| rows.cancel(one, now)).collect();
             self.ensure(rows.ended(now).partitions).await?;
             rows.write(&transaction, now).await?;
-            transaction.commit().await?;
+            transaction.commit(self).await?;
             Ok(answers)
         })?;
         let mut told = Vec::with_capacity(answers.len());
@@ -174,10 +175,7 @@ struct Rows {
 
 impl Rows {
     /// Jobs first, then runs, as everywhere.
-    async fn lock(
-        transaction: &Transaction<'_>,
-        wanted: &[(Sequence, Option<Successor>)],
-    ) -> Result<Self, Failed> {
+    async fn lock(transaction: &Work<'_>, wanted: &[(Sequence, Option<Successor>)]) -> Result<Self, Failed> {
         let all: Vec<i64> = wanted.iter().map(|(sequence, _)| sequence.as_i64()).collect();
         let counted: Vec<i64> = wanted
             .iter()
@@ -267,7 +265,7 @@ impl Rows {
         Ended::of(&self.ended, now)
     }
 
-    async fn write(mut self, transaction: &Transaction<'_>, now: Timestamp) -> Result<(), Failed> {
+    async fn write(mut self, transaction: &Work<'_>, now: Timestamp) -> Result<(), Failed> {
         self.changed.sort_unstable();
         self.changed.dedup();
         end(transaction, &self.ended(now)).await?;
@@ -276,10 +274,7 @@ impl Rows {
             .iter()
             .filter_map(|sequence| self.open.get(sequence))
             .for_each(|entry| open.push(entry, now));
-        if !open.seq.is_empty() {
-            let statement = transaction.prepare_cached(WRITE_OPEN).await?;
-            transaction.execute(&statement, &open_params!(open)).await?;
-        }
+        write_open(transaction, &open).await?;
         if !self.completed.is_empty() {
             let statement =
                 transaction.prepare_cached("update jobs set completed_at = $2 where id = any($1)").await?;

@@ -3,7 +3,6 @@
 //! Noted when their last due entry is fired, in an order that follows time; looked at when their class of retention has
 //! passed. Promise: a job that was changed since stays, and so does one of which a run is left.
 
-use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, Version};
 use punctual_domain::policy::retention::Retention;
@@ -14,6 +13,7 @@ use crate::error::Failed;
 use crate::partition::{Partition, class, days};
 use crate::postgres::{Postgres, transact};
 use crate::row::{job_uuid, millis};
+use crate::work::Work;
 
 const END: &str = "
 insert into ended_jobs select * from unnest($1::bigint[], $2::uuid[], $3::int[]) on conflict do nothing";
@@ -49,7 +49,7 @@ pub(crate) fn forget_at(retention: Retention, now: Timestamp) -> i64 {
 
 /// Notes jobs that are over.
 pub(crate) async fn end_jobs(
-    transaction: &Transaction<'_>,
+    transaction: &Work<'_>,
     jobs: impl IntoIterator<Item = (JobId, Version, Retention)>,
     now: Timestamp,
 ) -> Result<(), Failed> {
@@ -71,7 +71,7 @@ impl Postgres {
     /// Looks at jobs whose time has come. Returns how many that were.
     pub(crate) async fn forget_jobs(&self, now: i64, limit: i64) -> Result<u64, Error> {
         transact!(self, |client| {
-            let transaction = client.transaction().await?;
+            let transaction = Work::begin(&mut client).await?;
             let look_at = transaction.prepare_cached(LOOK_AT).await?;
             let rows = transaction.query(&look_at, &[&now, &limit]).await?;
             let jobs: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
@@ -79,18 +79,13 @@ impl Postgres {
             if !jobs.is_empty() {
                 forget(&transaction, &jobs, &versions, now).await?;
             }
-            transaction.commit().await?;
+            transaction.commit(self).await?;
             Ok(jobs.len() as u64)
         })
     }
 }
 
-async fn forget(
-    transaction: &Transaction<'_>,
-    jobs: &[Uuid],
-    versions: &[i32],
-    now: i64,
-) -> Result<(), Failed> {
+async fn forget(transaction: &Work<'_>, jobs: &[Uuid], versions: &[i32], now: i64) -> Result<(), Failed> {
     let mut shards: Vec<i16> = jobs.iter().map(|job| crate::row::shard(crate::row::job_id(*job))).collect();
     shards.sort_unstable();
     shards.dedup();

@@ -12,6 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::change::{insert_ledger, ledger_columns};
+use crate::depth::Moves;
 use crate::due::DueColumns;
 use crate::ended::forget_at;
 use crate::error::Failed;
@@ -19,6 +20,7 @@ use crate::open_runs::OpenColumns;
 use crate::operations::write_operation;
 use crate::postgres::{Postgres, transact};
 use crate::row::{Entry, job_uuid, millis};
+use crate::work::Work;
 
 /// Fires may share a shard; whoever changes its jobs may not.
 pub(crate) const SHARE_SHARDS: &str = "select from shards where shard = any($1) order by shard for share";
@@ -113,6 +115,13 @@ impl Postgres {
             let place = row.get::<_, i64>(0) as usize - 1;
             fired[place] = Err(if row.get(1) { Refused::NotDue } else { Refused::StaleEpoch });
         }
+        let mut moves = Moves::default();
+        fired
+            .iter()
+            .flatten()
+            .flatten()
+            .for_each(|entry| moves.push(entry.run.lane, None, Some(entry.line(now))));
+        self.depth.apply(&moves);
         let is_held = |entry: &&Entry| entry.run.lease().is_some();
         self.leases.keep(fired.iter().flatten().flatten().filter(is_held).cloned());
         let runs = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.run).collect();
@@ -154,7 +163,7 @@ impl Postgres {
         extras: &[(usize, Firing)],
         now: Timestamp,
     ) -> Result<Vec<Row>, Failed> {
-        let transaction = client.transaction().await?;
+        let transaction = Work::begin(client).await?;
         let share = transaction.prepare_cached(SHARE_SHARDS).await?;
         transaction.query(&share, &[&shards]).await?;
         let fire = transaction.prepare_cached(FIRE).await?;
@@ -176,7 +185,7 @@ impl Postgres {
         }
         let progress = transaction.prepare_cached(PROGRESS).await?;
         transaction.execute(&progress, &[&jobs, &counts, &ends]).await?;
-        transaction.commit().await?;
+        transaction.commit(self).await?;
         Ok(refused)
     }
 }
@@ -203,7 +212,7 @@ impl Columns {
         let mut entries = Vec::with_capacity(births.len());
         for (birth, sequence) in births.into_iter().zip(sequences) {
             let (run, attempts) = birth.into_run(of, sequence, now);
-            let entry = Entry { run, attempts, revision: 0 };
+            let entry = Entry::born((run, attempts));
             self.birth_of.push(place);
             self.born.push(&entry, now);
             entries.push(entry);

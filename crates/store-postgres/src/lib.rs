@@ -8,6 +8,7 @@ mod change;
 mod claim;
 mod complete;
 mod connect;
+mod depth;
 mod due;
 mod ended;
 mod error;
@@ -27,6 +28,7 @@ mod requests;
 mod retain;
 mod row;
 mod sequences;
+mod work;
 
 pub use connect::{Options, Time};
 pub use error::OpenError;

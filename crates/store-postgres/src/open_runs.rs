@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use crate::depth::Moves;
 use crate::row::{Entry, job_uuid, millis, shard, urgency};
 
 /// Open runs as columns.
@@ -21,6 +22,8 @@ pub(crate) struct OpenColumns {
     pub(crate) worker: Vec<Option<Uuid>>,
     pub(crate) queue: Vec<String>,
     pub(crate) record: Vec<Vec<u8>>,
+    /// What that means for those who wait.
+    pub(crate) moves: Moves,
 }
 
 impl OpenColumns {
@@ -30,6 +33,7 @@ impl OpenColumns {
         self.seq.push(run.sequence.as_i64());
         self.shard.push(shard(run.job));
         self.line.push(entry.line(now));
+        self.moves.push(run.lane, entry.stands, Some(entry.line(now)));
         self.lane.push(run.lane.rank().into());
         self.urgency.push(urgency(run));
         self.available_at.push(millis(run.available_at));

@@ -2,7 +2,6 @@
 //!
 //! The version is the compare-and-set: whoever writes the next one does the step.
 
-use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use punctual_domain::id::{OperationId, Sequence, TenantId, Version};
 use punctual_domain::{Operation, Run};
@@ -24,6 +23,7 @@ use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::requests::remember;
 use crate::row::{DELETED, Entry, job_uuid, millis, numbers, shard, timestamp};
+use crate::work::Work;
 
 /// The columns of [`read`].
 const COLUMNS: &str = "id, tenant, version, record";
@@ -63,10 +63,10 @@ impl Postgres {
             };
             let sequences = self.sequences.take(&self.pool, births, now).await?;
             answers.push(transact!(self, |client| {
-                let transaction = client.transaction().await?;
+                let transaction = Work::begin(&mut client).await?;
                 let answer = self.take_step(&transaction, &step, &sequences, now).await?;
                 if answer.is_ok() {
-                    transaction.commit().await?;
+                    transaction.commit(self).await?;
                 }
                 Ok(answer)
             })?);
@@ -76,7 +76,7 @@ impl Postgres {
 
     async fn take_step(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &Work<'_>,
         step: &Step,
         sequences: &[Sequence],
         now: Timestamp,
@@ -111,7 +111,7 @@ impl Postgres {
             }
         }
         if let Some(request) = &step.request
-            && remember(transaction, &[request], now).await? != [true]
+            && remember(&**transaction, &[request], now).await? != [true]
         {
             return Ok(Err(Refused::Repeated));
         }
@@ -195,7 +195,7 @@ struct Done {
 }
 
 async fn take_effect(
-    transaction: &Transaction<'_>,
+    transaction: &Work<'_>,
     step: &Step,
     sequences: &[Sequence],
     now: Timestamp,
@@ -214,7 +214,7 @@ async fn take_effect(
         }
         Effect::Acknowledge(ids) => {
             for id in ids {
-                match acknowledge(transaction, *id).await? {
+                match acknowledge(&**transaction, *id).await? {
                     0 => done.failed += 1,
                     _ => done.done += 1,
                 }
@@ -225,7 +225,7 @@ async fn take_effect(
             let mut open = OpenColumns::default();
             for (birth, sequence) in births.iter().zip(sequences) {
                 let (run, attempts) = birth.clone().into_run(of, *sequence, now);
-                let entry = Entry { run, attempts, revision: 0 };
+                let entry = Entry::born((run, attempts));
                 open.push(&entry, now);
                 done.runs.push(entry.run);
             }
@@ -237,7 +237,7 @@ async fn take_effect(
 }
 
 /// Whether an operation is the one after what is stored, which is held until the transaction ends.
-async fn is_next(transaction: &Transaction<'_>, operation: &Operation) -> Result<bool, Failed> {
+async fn is_next(transaction: &Work<'_>, operation: &Operation) -> Result<bool, Failed> {
     let sql = "select version, finished_at is null from operations where id = $1 for update";
     let statement = transaction.prepare_cached(sql).await?;
     Ok(match transaction.query_opt(&statement, &[&uuid(operation.id)]).await? {
@@ -246,10 +246,7 @@ async fn is_next(transaction: &Transaction<'_>, operation: &Operation) -> Result
     })
 }
 
-pub(crate) async fn write_operation(
-    transaction: &Transaction<'_>,
-    operation: &Operation,
-) -> Result<(), Failed> {
+pub(crate) async fn write_operation(transaction: &Work<'_>, operation: &Operation) -> Result<(), Failed> {
     let record = String::from_utf8(encode_operation(operation)?)
         .map_err(|_| damaged("an operation whose record is not text"))?;
     let statement = transaction.prepare_cached(WRITE).await?;

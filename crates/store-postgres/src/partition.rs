@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deadpool_postgres::{Object, Transaction};
+use deadpool_postgres::Object;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::Sequence;
 use punctual_domain::policy::retention::Retention;
@@ -16,9 +16,11 @@ use punctual_store::Error;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::depth::Moves;
 use crate::error::{Failed, failed};
 use crate::postgres::Postgres;
 use crate::row::{Entry, job_uuid, millis, timestamp};
+use crate::work::Work;
 
 /// The class of runs that outlive their partition.
 pub(crate) const LATE: i16 = 4;
@@ -97,6 +99,8 @@ pub(crate) struct Ended {
     pub(crate) record: Vec<Vec<u8>>,
     /// Where they go.
     pub(crate) partitions: HashSet<Partition>,
+    /// What that means for those who wait.
+    pub(crate) moves: Moves,
 }
 
 impl Ended {
@@ -110,6 +114,7 @@ impl Ended {
         let kept_for = SignedDuration::from_millis(days(partition.class));
         self.class.push(if is_late { LATE } else { partition.class });
         self.state.push(state_code(run));
+        self.moves.push(run.lane, entry.stands, None);
         self.tenant.push(run.tenant.0 as i32);
         self.seq.push(run.sequence.as_i64());
         self.job.push(job_uuid(run.job));
@@ -191,7 +196,7 @@ with ended as (
 insert into dead_letters select seq, tenant, job from ended where state in (11, 12) on conflict do nothing";
 
 /// Ends runs whose rows the transaction holds.
-pub(crate) async fn end(transaction: &Transaction<'_>, ended: &Ended) -> Result<(), Failed> {
+pub(crate) async fn end(transaction: &Work<'_>, ended: &Ended) -> Result<(), Failed> {
     if ended.seq.is_empty() {
         return Ok(());
     }
@@ -199,5 +204,6 @@ pub(crate) async fn end(transaction: &Transaction<'_>, ended: &Ended) -> Result<
     transaction.execute(&delete, &[&ended.seq]).await?;
     let insert = transaction.prepare_cached(END).await?;
     transaction.execute(&insert, &ended.values()).await?;
+    transaction.moved(&ended.moves);
     Ok(())
 }

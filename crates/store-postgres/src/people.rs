@@ -1,6 +1,6 @@
 //! Redrive and acknowledge: what people do to dead letters.
 
-use deadpool_postgres::{GenericClient, Transaction};
+use deadpool_postgres::GenericClient;
 use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::{RunId, Version};
@@ -13,6 +13,7 @@ use crate::open_runs::OpenColumns;
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::row::{DELETED, Entry, job_uuid};
+use crate::work::Work;
 
 /// A run that ended, held until the transaction ends.
 const LOCK_ENDED: &str = "
@@ -31,9 +32,9 @@ impl Postgres {
         let mut answers = Vec::with_capacity(runs.len());
         for id in runs {
             let answer: Result<Run, Refused> = transact!(self, |client| {
-                let transaction = client.transaction().await?;
+                let transaction = Work::begin(&mut client).await?;
                 let answer = redrive(&transaction, *id, now).await?;
-                transaction.commit().await?;
+                transaction.commit(self).await?;
                 Ok(answer)
             })?;
             answers.push(match answer {
@@ -69,7 +70,7 @@ pub(crate) async fn acknowledge(client: &impl GenericClient, id: RunId) -> Resul
 }
 
 pub(crate) async fn redrive(
-    transaction: &Transaction<'_>,
+    transaction: &Work<'_>,
     id: RunId,
     now: Timestamp,
 ) -> Result<Result<Run, Refused>, Failed> {
@@ -98,7 +99,7 @@ pub(crate) async fn redrive(
     transaction.execute(&delete, &[&class, &sequence]).await?;
     let settle = transaction.prepare_cached("delete from dead_letters where seq = $1").await?;
     transaction.execute(&settle, &[&sequence]).await?;
-    let entry = Entry { run, attempts, revision: 0 };
+    let entry = Entry::born((run, attempts));
     let mut open = OpenColumns::default();
     open.push(&entry, now);
     write_open(transaction, &open).await?;

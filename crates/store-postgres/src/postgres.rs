@@ -9,12 +9,13 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Health, Heartbeat, Held,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health, Heartbeat, Held,
     JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards,
     Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 use crate::connect::{Options, Time, connection, pool, without_password};
+use crate::depth::Depth;
 use crate::error::{Failed, OpenError, failed};
 use crate::leases::Leases;
 use crate::migrate::migrate;
@@ -32,6 +33,7 @@ pub struct Postgres {
     pub(crate) sequences: Sequences,
     pub(crate) leases: Leases,
     pub(crate) partitions: Partitions,
+    pub(crate) depth: Depth,
     /// Whether there was a connection when one was last wanted.
     health: Mutex<Health>,
 }
@@ -65,6 +67,8 @@ impl Postgres {
         let unreachable = |error: Error| OpenError::Unreachable { reason: error.to_string() };
         let mut client = connection(&pool).await.map_err(unreachable)?;
         let shard_count = migrate(&mut client, options).await?;
+        let depth = Depth::default();
+        depth.load(&client).await.map_err(unreachable)?;
         drop(client);
         Ok(Postgres {
             address: without_password(&options.address),
@@ -74,6 +78,7 @@ impl Postgres {
             sequences: Sequences::new(options.time),
             leases: Leases::default(),
             partitions: Partitions::default(),
+            depth,
             health: Mutex::default(),
         })
     }
@@ -134,6 +139,10 @@ impl Postgres {
 impl Store for Postgres {
     fn shard_count(&self) -> u16 {
         self.shard_count
+    }
+
+    fn figures(&self) -> Figures {
+        Figures { waiting: self.depth.now(), ..Figures::default() }
     }
 
     fn health(&self) -> Health {

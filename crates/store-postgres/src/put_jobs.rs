@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use deadpool_postgres::Transaction;
 use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::{JobId, Sequence, Version};
@@ -19,6 +18,7 @@ use crate::open_runs::{OpenColumns, WRITE_OPEN, open_params};
 use crate::postgres::{Postgres, transact};
 use crate::requests::remember;
 use crate::row::{DELETED, Entry, job_id, job_record, job_state, job_uuid, shard};
+use crate::work::Work;
 
 const INSERT_JOBS: &str = "
 insert into jobs (id, tenant, version, state, fired, completed_at, record)
@@ -49,9 +49,9 @@ impl Postgres {
         }
         if !new.is_empty() {
             let told = transact!(self, |client| {
-                let transaction = client.transaction().await?;
+                let transaction = Work::begin(&mut client).await?;
                 let answers = create(&transaction, &new, now).await?;
-                transaction.commit().await?;
+                transaction.commit(self).await?;
                 Ok(answers)
             })?;
             for ((place, _), answer) in new.iter().zip(told) {
@@ -76,14 +76,14 @@ impl Postgres {
         shards.sort_unstable();
         shards.dedup();
         transact!(self, |client| {
-            let transaction = client.transaction().await?;
+            let transaction = Work::begin(&mut client).await?;
             let share = transaction.prepare_cached(SHARE_SHARDS).await?;
             transaction.query(&share, &[&shards]).await?;
             let mut answers = Vec::with_capacity(triggers.len());
             for (trigger, sequence) in triggers.iter().zip(&sequences) {
                 answers.push(trigger_one(&transaction, trigger, *sequence, now).await?);
             }
-            transaction.commit().await?;
+            transaction.commit(self).await?;
             Ok(answers)
         })
     }
@@ -99,7 +99,7 @@ fn is_new(put: &Put) -> bool {
 }
 
 async fn create(
-    transaction: &Transaction<'_>,
+    transaction: &Work<'_>,
     new: &[(usize, Change)],
     now: Timestamp,
 ) -> Result<Vec<Result<(), Refused>>, Failed> {
@@ -110,7 +110,7 @@ async fn create(
     let asking: Vec<usize> = (0..new.len()).filter(asking).collect();
     let requests: Vec<&Subject> =
         asking.iter().filter_map(|place| new[*place].1.put.request.as_ref()).collect();
-    for (place, is_new) in asking.iter().zip(remember(transaction, &requests, now).await?) {
+    for (place, is_new) in asking.iter().zip(remember(&**transaction, &requests, now).await?) {
         if !is_new {
             answers[*place] = Err(Refused::Repeated);
         }
@@ -127,7 +127,7 @@ async fn create(
 
 /// Refuses what is there already, or twice in the list.
 async fn refuse_known(
-    transaction: &Transaction<'_>,
+    transaction: &Work<'_>,
     new: &[(usize, Change)],
     answers: &mut [Result<(), Refused>],
 ) -> Result<(), Failed> {
@@ -147,7 +147,7 @@ async fn refuse_known(
 
 /// Refuses keys that others have, or that are twice in the list.
 async fn refuse_keys(
-    transaction: &Transaction<'_>,
+    transaction: &Work<'_>,
     new: &[(usize, Change)],
     answers: &mut [Result<(), Refused>],
 ) -> Result<(), Failed> {
@@ -175,7 +175,7 @@ async fn refuse_keys(
 }
 
 /// Writes jobs that were found to be new, with all that belongs to them.
-async fn write(transaction: &Transaction<'_>, new: &[&Change], now: Timestamp) -> Result<(), Failed> {
+async fn write(transaction: &Work<'_>, new: &[&Change], now: Timestamp) -> Result<(), Failed> {
     if new.is_empty() {
         return Ok(());
     }
@@ -214,17 +214,18 @@ async fn write(transaction: &Transaction<'_>, new: &[&Change], now: Timestamp) -
     insert_ledger(transaction, &ledger_columns(new.iter().flat_map(|change| &change.put.ledger))).await
 }
 
-pub(crate) async fn write_open(transaction: &Transaction<'_>, open: &OpenColumns) -> Result<(), Failed> {
+pub(crate) async fn write_open(transaction: &Work<'_>, open: &OpenColumns) -> Result<(), Failed> {
     if open.seq.is_empty() {
         return Ok(());
     }
     let statement = transaction.prepare_cached(WRITE_OPEN).await?;
     transaction.execute(&statement, &open_params!(open)).await?;
+    transaction.moved(&open.moves);
     Ok(())
 }
 
 async fn trigger_one(
-    transaction: &Transaction<'_>,
+    transaction: &Work<'_>,
     trigger: &Trigger,
     sequence: Sequence,
     now: Timestamp,
@@ -246,12 +247,12 @@ async fn trigger_one(
             false => request.result.clone(),
         };
         let request = Subject { result, ..request.clone() };
-        if remember(transaction, &[&request], now).await? != [true] {
+        if remember(&**transaction, &[&request], now).await? != [true] {
             return Ok(Err(Refused::Repeated));
         }
     }
     let mut born = OpenColumns::default();
-    born.push(&Entry { run: run.clone(), attempts, revision: 0 }, now);
+    born.push(&Entry::born((run.clone(), attempts)), now);
     write_open(transaction, &born).await?;
     Ok(Ok(run))
 }
@@ -262,7 +263,7 @@ impl Change {
         let record = job_record(&put.job)?;
         let born = put.birth.take().zip(sequence).map(|(birth, sequence)| {
             let (run, attempts) = birth.into_run((&*put.job).into(), sequence, now);
-            Entry { run, attempts, revision: 0 }
+            Entry::born((run, attempts))
         });
         Ok(Change { put, record, born })
     }

@@ -22,13 +22,20 @@ pub(crate) struct Entry {
     pub(crate) run: Run,
     pub(crate) attempts: Vec<Attempt>,
     pub(crate) revision: i32,
+    /// Where its row stands; nothing if it has none yet.
+    pub(crate) stands: Option<i16>,
 }
 
 impl Entry {
-    /// From a row that starts with sequence, revision and record.
+    /// A run that is born.
+    pub(crate) fn born((run, attempts): (Run, Vec<Attempt>)) -> Self {
+        Entry { run, attempts, revision: 0, stands: None }
+    }
+
+    /// From a row of sequence, revision, record and line.
     pub(crate) fn read(row: &Row) -> Result<Self, Error> {
         let (run, attempts) = decode_run(Sequence::from_i64(row.get(0)), row.get::<_, &[u8]>(2))?;
-        Ok(Entry { run, attempts, revision: row.get(1) })
+        Ok(Entry { run, attempts, revision: row.get(1), stands: Some(row.get(3)) })
     }
 
     pub(crate) fn record(&self) -> Vec<u8> {

@@ -247,8 +247,8 @@ impl Batch<'_> {
         let parent = Parent { job: trigger.job, tenant, version: trigger.version };
         let run = self.give_birth(parent, trigger.birth, now)?;
         if trigger.is_over {
-            let next = self.memory.last_sequence().next();
-            let partition = self.memory.partitions.of(self.connection, &run, next)?.partition;
+            let next = self.memory.unborn(now);
+            let partition = self.memory.partitions.of(self.connection, self.recent, &run, next)?.partition;
             // Once for all runs of a partition.
             self.line(
                 "update jobs set kept_by = ?2 where id = ?1 and kept_by is not ?2",

@@ -1,0 +1,40 @@
+//! A transaction, and what it means for those who wait.
+
+use std::ops::Deref;
+use std::sync::{Mutex, PoisonError};
+
+use deadpool_postgres::{Object, Transaction};
+
+use crate::depth::Moves;
+use crate::error::Failed;
+use crate::postgres::Postgres;
+
+/// A transaction; what it moves is counted when it is committed.
+pub(crate) struct Work<'c> {
+    transaction: Transaction<'c>,
+    moves: Mutex<Moves>,
+}
+
+impl<'c> Work<'c> {
+    pub(crate) async fn begin(client: &'c mut Object) -> Result<Self, Failed> {
+        Ok(Work { transaction: client.transaction().await?, moves: Mutex::default() })
+    }
+
+    pub(crate) fn moved(&self, moves: &Moves) {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner).add(moves);
+    }
+
+    pub(crate) async fn commit(self, store: &Postgres) -> Result<(), Failed> {
+        self.transaction.commit().await?;
+        store.depth.apply(&self.moves.into_inner().unwrap_or_else(PoisonError::into_inner));
+        Ok(())
+    }
+}
+
+impl<'c> Deref for Work<'c> {
+    type Target = Transaction<'c>;
+
+    fn deref(&self) -> &Transaction<'c> {
+        &self.transaction
+    }
+}
