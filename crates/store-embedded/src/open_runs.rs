@@ -112,13 +112,19 @@ impl Memory {
 
     /// A sequence above everything stored and above now, so that it is never reused.
     pub(crate) fn next_sequence(&mut self, now: Timestamp) -> Sequence {
-        self.last = self.last.next().max(Sequence::first_at(now, self.database));
+        self.last = self.unborn(now);
         self.last
     }
 
     /// The newest sequence.
     pub(crate) fn last_sequence(&self) -> Sequence {
         self.last
+    }
+
+    /// The sequence that would be next.
+    pub(crate) fn unborn(&self, now: Timestamp) -> Sequence {
+        let next = self.last.next().max(Sequence::first_at(now, self.database));
+        self.partitions.floor().map_or(next, |floor| floor.max(next))
     }
 
     /// Takes an ended run out.

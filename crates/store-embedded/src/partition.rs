@@ -1,8 +1,9 @@
 //! Where history lives: one table per retention class and period, dropped whole.
 //!
-//! A run ends in the partition of its birth, by its sequence. Promise: partitions of a class follow
-//! each other without gaps, so every sequence has exactly one; a closed one takes late ends and no
-//! births.
+//! A run ends in the partition of its birth, by its sequence; one that ends much later goes to the newest of its class,
+//! and is listed as a stray. Promise: partitions of a class follow each other without gaps, so every sequence has exactly
+//! one; a closed one takes late ends for one period, and no births. So a run is there for its class after it ended, give
+//! or take a period.
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::Run;
@@ -46,6 +47,8 @@ pub(crate) struct Partitions {
     all: Vec<Partition>,
     /// Births since the open partition of each class was made, roughly.
     births: [u64; 4],
+    /// Whatever is born from now on is not below any place where a partition begins or ends.
+    floor: Option<Sequence>,
 }
 
 impl Partitions {
@@ -75,25 +78,40 @@ impl Partitions {
                 to: to.map(Sequence::from_i64),
             });
         }
-        Ok(Partitions { all, births: [0; 4] })
+        let floor = all.iter().flat_map(|p| [Some(p.from), p.to]).max().flatten();
+        Ok(Partitions { all, births: [0; 4], floor })
     }
 
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Partition> {
         self.all.iter()
     }
 
-    /// Where a run ends; a place is made if there is none yet. `next` is a sequence that is not born yet.
-    pub(crate) fn of(&mut self, connection: &Connection, run: &Run, next: Sequence) -> Result<Ending, Error> {
-        let retention = run.retention;
-        let found = self.all.iter().rev().find(|p| p.retention == retention && p.contains(run.sequence));
+    /// No birth is below this.
+    pub(crate) fn floor(&self) -> Option<Sequence> {
+        self.floor
+    }
+
+    /// Where a run ends; a place is made if there is none yet. `next` is a sequence that is not born yet, of now.
+    pub(crate) fn of(
+        &mut self,
+        connection: &Connection,
+        recent: &Recent,
+        run: &Run,
+        next: Sequence,
+    ) -> Result<Ending, Error> {
+        let now = next.born_at();
+        let is_fresh = |p: &&Partition| p.retention == run.retention && p.is_fresh(now);
+        let found = self.all.iter().rev().filter(is_fresh).find(|p| p.contains(run.sequence));
         if let Some(partition) = found {
             return Ok(Ending { partition: partition.id, is_stray: false });
         }
-        // Its own was dropped already: a late end goes to the oldest left.
-        let partition = match self.all.iter().find(|p| p.retention == retention) {
-            Some(oldest) => oldest.id,
-            // It is nobody's partition of birth yet: others of the one that was dropped are strays in it too.
-            None => self.open(connection, retention, next)?,
+        // Its own is gone, or goes long before the run has been there for its time.
+        let partition = match self.all.iter().rev().find(is_fresh) {
+            Some(newest) => newest.id,
+            None => {
+                self.close(connection, recent, run.retention, next)?;
+                self.open(connection, run.retention, next)?
+            }
         };
         Ok(Ending { partition, is_stray: true })
     }
@@ -125,6 +143,7 @@ impl Partitions {
         let open = self.all.iter_mut().find(|p| p.retention == retention && p.to.is_none());
         let Some(partition) = open else { return Ok(()) };
         partition.to = Some(next);
+        self.floor = self.floor.max(Some(next));
         recent.close(partition.id);
         connection
             .execute("update partitions set to_seq = ?2 where id = ?1", params![partition.id, next.as_i64()])
@@ -149,6 +168,7 @@ impl Partitions {
             )
             .map_err(failed)?;
         self.all.push(Partition { id, retention, from, to: None });
+        self.floor = self.floor.max(Some(from));
         self.births[index(retention)] = 0;
         Ok(id)
     }
@@ -163,11 +183,11 @@ impl Partitions {
         limit: usize,
     ) -> Result<u64, Error> {
         for retention in Retention::ALL {
-            let is_over = |p: &Partition| {
-                p.retention == retention && p.to.is_none() && age(p.from, now) > period(retention)
-            };
-            if self.all.iter().any(is_over) {
-                self.close(connection, recent, retention, next)?;
+            let is_over = |p: &&Partition| p.retention == retention && p.to.is_none() && p.ends_at() < now;
+            if let Some(partition) = self.all.iter().find(is_over) {
+                // Not at the last birth: in an idle store that may be long before the last end.
+                let end = Sequence::first_at(partition.ends_at(), partition.from.database());
+                self.close(connection, recent, retention, end.max(next))?;
             }
         }
         let mut dropped = 0;
@@ -187,6 +207,19 @@ impl Partition {
     /// Its table.
     pub(crate) fn table(&self) -> String {
         format!("history_{}", self.id)
+    }
+
+    /// When it takes no more births, or since when.
+    fn ends_at(&self) -> Timestamp {
+        match self.to {
+            Some(to) => to.born_at(),
+            None => self.from.born_at() + period(self.retention),
+        }
+    }
+
+    /// Whether a run that ends now may end in it: it is there for about its time after that.
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        now.duration_since(self.ends_at()) <= period(self.retention)
     }
 
     pub(crate) fn contains(&self, sequence: Sequence) -> bool {

@@ -92,7 +92,7 @@ fn walk(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
                 ];
                 open(checked, run, lines.query_row(key, |row| row.get(0)).map_err(failed)?);
             }
-            Place::Kept | Place::Partition(_) => ended(checked, table, side.place, &partitions, run),
+            Place::Kept | Place::Partition(_) => ended(checked, table, side.place, run),
         }
         listed(checked, side.place, &partitions, run, &told);
         insert
@@ -216,7 +216,7 @@ fn open(checked: &mut Checked, run: &Run, places: i64) {
     }
 }
 
-fn ended(checked: &mut Checked, table: &str, place: Place, partitions: &Partitions, run: &Run) {
+fn ended(checked: &mut Checked, table: &str, place: Place, run: &Run) {
     let id = run.id();
     checked.history += 1;
     if !run.state.is_ended() {
@@ -226,9 +226,8 @@ fn ended(checked: &mut Checked, table: &str, place: Place, partitions: &Partitio
     if run.retention != partition.retention {
         checked.find(table, format!("run {id} is kept {} days, not as this partition", run.retention.days()));
     }
-    // What ends after its own partition is gone goes to the oldest of its class.
-    let is_oldest = partitions.iter().find(|one| one.retention == partition.retention) == Some(&partition);
-    if !partition.contains(run.sequence) && !is_oldest {
+    // What ends late goes to a later partition of its class, never to an earlier one.
+    if partition.to.is_some_and(|to| run.sequence >= to) {
         checked.find(table, format!("run {id} was not born in this partition's time"));
     }
 }

@@ -193,11 +193,12 @@ impl Search<'_> {
             if last == Some(candidate.sequence) {
                 continue;
             }
-            last = Some(candidate.sequence);
             if self.examined >= EXAMINED_MAX {
                 return Ok(Page { items, next: Some(Sequence::from_i64(candidate.sequence + 1)) });
             }
+            // Of a stray, the partition of its birth knows as well; it is found in one place only.
             let Some(run) = self.resolve(candidate)? else { continue };
+            last = Some(run.sequence.as_i64());
             if items.len() == limit {
                 return Ok(Page { next: items.last().map(|run| run.sequence), items });
             }

@@ -171,8 +171,8 @@ impl Batch<'_> {
     fn end(&mut self, entry: &Entry) -> Result<(), Error> {
         let run = &entry.run;
         self.hot.delete_open(self.connection, run.sequence)?;
-        let next = self.memory.last_sequence().next();
-        let ending = self.memory.partitions.of(self.connection, run, next)?;
+        let next = self.memory.unborn(run.finished_at.unwrap_or(run.available_at));
+        let ending = self.memory.partitions.of(self.connection, self.recent, run, next)?;
         self.hot.insert_history(self.connection, ending.partition, entry)?;
         if ending.is_stray {
             partition::stray(self.connection, run.sequence.as_i64(), run.job, ending.partition)?;

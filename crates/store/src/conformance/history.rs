@@ -263,6 +263,42 @@ pub async fn what_outlives_its_retention_stays_its_jobs(store: Arc<dyn Store>) {
     assert_eq!(all(&world, &of(1)).await, [], "nothing keeps it any more");
 }
 
+/// Retention counts from the end of a run, not from its birth, give or take the period of a partition.
+pub async fn a_run_that_ends_late_is_kept_as_long_as_any_other(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let hour = Duration::from_secs(3_600);
+    let worker = world.worker();
+    let mut runs = Vec::new();
+    for ends_after in [0, 3, 20, 26, 70] {
+        let mut job = world.job("late");
+        job.spec.policies.retention = Retention::Day;
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        world.try_fire(&job, world.now).await.expect("fired");
+        runs.push((ends_after, world.claim(worker, 1).await.remove(0)));
+    }
+    for passed in 0..=100 {
+        for (ends_after, run) in &runs {
+            if passed == *ends_after {
+                world.conclude(worker, run, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+            }
+            let of_job = RunFilter { job: Some(run.job), ..RunFilter::default() };
+            let of_tenant = RunFilter { tenant: Some(run.tenant), ..RunFilter::default() };
+            let listed = [all(&world, &of_job).await, all(&world, &of_tenant).await];
+            let places = listed.map(|listed| listed.iter().filter(|one| one.id() == run.id()).count());
+            let is_there = store.run(run.id()).await.expect("run").is_some();
+            let expected = match passed - ends_after {
+                ..=22 => Some((true, [1, 1])),
+                27.. => Some((false, [0, 0])),
+                _ => None,
+            };
+            let seen = (is_there, places);
+            assert_eq!(expected.unwrap_or(seen), seen, "{passed} h, ended after {ends_after} h");
+        }
+        world.advance(hour);
+        while store.retain(world.now, 10).await.expect("retain") > 0 {}
+    }
+}
+
 /// What no index serves is looked for in bounded steps, and found all the same.
 pub async fn a_search_examines_a_bounded_number_of_rows(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;

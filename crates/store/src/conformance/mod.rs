@@ -32,7 +32,8 @@ pub const SHARDS: u16 = 16;
 macro_rules! conformance {
     ($run:path) => {
         $crate::conformance! { $run;
-            placement: shards_are_owned_by_one_at_a_time, a_renewed_shard_stays_with_its_owner, a_new_owner_fences_the_old_one, a_released_shard_is_free_at_once;
+            placement: shards_are_owned_by_one_at_a_time, a_renewed_shard_stays_with_its_owner,
+                a_new_owner_fences_the_old_one, a_released_shard_is_free_at_once;
             register: a_job_is_there_when_put_returns, a_put_expects_a_version, a_key_is_unique_in_its_tenant,
                 a_deleted_job_frees_its_key_and_is_gone, jobs_are_listed_in_pages, one_bad_put_does_not_spoil_the_others,
                 a_request_is_remembered_with_what_it_did, a_trigger_is_remembered_with_its_run,
@@ -55,7 +56,7 @@ macro_rules! conformance {
                 runs_are_found_by_type_queue_and_what_they_wait_for, a_search_examines_a_bounded_number_of_rows,
                 the_history_of_a_job_is_its_own, the_history_of_a_tenant_is_its_own, what_outlives_its_retention_stays_its_jobs,
                 the_ledger_keeps_ranges, dead_letters_are_redriven_as_the_same_run, dead_letters_are_acknowledged,
-                retention_forgets_what_is_old, ids_follow_time_and_never_repeat;
+                retention_forgets_what_is_old, a_run_that_ends_late_is_kept_as_long_as_any_other, ids_follow_time_and_never_repeat;
         }
     };
     ($run:path; $($file:ident: $($case:ident),+;)+) => {
