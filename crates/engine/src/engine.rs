@@ -35,6 +35,7 @@ impl Engine {
         entropy: Arc<dyn Entropy>,
         tzdb: Arc<Tzdb>,
     ) -> Self {
+        let metrics = Arc::new(Metrics::of(Arc::clone(&store)));
         Engine {
             store,
             clock,
@@ -43,7 +44,7 @@ impl Engine {
             bodies: Arc::default(),
             wakes: Arc::default(),
             desk: Arc::default(),
-            metrics: Arc::default(),
+            metrics,
         }
     }
 

@@ -111,6 +111,8 @@ impl Firing {
             engine.metrics.wheel.set(self.horizon.len() as i64);
             let overdue = self.horizon.next_at().map_or(0.0, |at| seconds_between(at, now));
             engine.metrics.overdue_seconds.set(overdue as i64);
+            let unread = self.overdue.as_ref().map_or(0, |overdue| overdue.entries.len());
+            engine.metrics.overdue_jobs.set((self.horizon.overdue(now) + unread) as i64);
             let wait = engine.clock.sleep_until(self.wake_at(now));
             tokio::select! {
                 () = wait => {}

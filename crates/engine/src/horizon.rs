@@ -53,6 +53,12 @@ impl Horizon {
         self.wheel.len()
     }
 
+    /// How many entries were due in a second before this one.
+    pub(crate) fn overdue(&self, now: Timestamp) -> usize {
+        let second = now.as_second() * 1_000;
+        self.wheel.next_at().map_or(0, |first| self.wheel.density(first, second))
+    }
+
     /// How far offers are wanted.
     pub(crate) fn reach(&self) -> i64 {
         self.cover.at.as_millisecond()

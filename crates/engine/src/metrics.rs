@@ -4,18 +4,22 @@
 //! so that memory does not grow with jobs or with what users call their types.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use punctual_domain::Outcome;
 use punctual_domain::run::{Run, RunState};
 use punctual_domain::work::Finished;
+use punctual_store::Store;
 
 /// More types than this are counted together.
 const TYPES_MAX: usize = 100;
@@ -43,7 +47,6 @@ pub struct Metrics {
     registry: Registry,
     types: Mutex<BTreeSet<String>>,
     attempts: Family<Ended, Counter>,
-    waiting: Family<Lane, Gauge>,
     pub(crate) registered: Counter,
     pub(crate) fired: Counter,
     pub(crate) missed: Counter,
@@ -62,6 +65,7 @@ pub struct Metrics {
     pub(crate) body_hits: Counter,
     pub(crate) body_misses: Counter,
     pub(crate) overdue_seconds: Gauge,
+    pub(crate) overdue_jobs: Gauge,
     held: Gauge,
     concurrency: Gauge,
 }
@@ -74,7 +78,6 @@ impl Default for Metrics {
             registry: Registry::with_prefix("punctual"),
             types: Mutex::default(),
             attempts: Family::default(),
-            waiting: Family::default(),
             registered: Counter::default(),
             fired: Counter::default(),
             missed: Counter::default(),
@@ -93,6 +96,7 @@ impl Default for Metrics {
             body_hits: Counter::default(),
             body_misses: Counter::default(),
             overdue_seconds: Gauge::default(),
+            overdue_jobs: Gauge::default(),
             held: Gauge::default(),
             concurrency: Gauge::default(),
         };
@@ -102,6 +106,13 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// The figures of a node, and of its store.
+    pub(crate) fn of(store: Arc<dyn Store>) -> Self {
+        let mut metrics = Metrics::default();
+        metrics.registry.register_collector(Box::new(OfStore(store)));
+        metrics
+    }
+
     fn register(&mut self) {
         let registry = &mut self.registry;
         registry.register("register_jobs", "Jobs that were created", self.registered.clone());
@@ -138,7 +149,8 @@ impl Metrics {
         registry.register("horizon_body_misses", "Jobs that had to be read", self.body_misses.clone());
         let help = "How long the oldest due entry has been waiting to be fired";
         registry.register_with_unit("fire_overdue", help, unit(), self.overdue_seconds.clone());
-        registry.register("claim_waiting_runs", "Runs that wait for a worker", self.waiting.clone());
+        let help = "Active jobs whose slot came more than a second ago and is not fired, of those in memory";
+        registry.register("fire_overdue_jobs", help, self.overdue_jobs.clone());
         registry.register("worker_held_attempts", "Attempts that are being executed", self.held.clone());
         registry.register("worker_concurrency", "Attempts that fit at a time", self.concurrency.clone());
     }
@@ -185,17 +197,44 @@ impl Metrics {
         self.concurrency.set(concurrency as i64);
     }
 
-    /// Says how many runs wait, by lane.
-    pub fn set_waiting(&self, lane: punctual_domain::Lane, runs: u64) {
-        self.waiting.get_or_create(&Lane { lane: lane.as_str() }).set(runs as i64);
-    }
-
     /// All figures, as Prometheus reads them.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut text, &self.registry);
         text
+    }
+}
+
+/// What the store counts, asked when somebody reads the figures.
+struct OfStore(Arc<dyn Store>);
+
+impl fmt::Debug for OfStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OfStore")
+    }
+}
+
+impl Collector for OfStore {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let figures = self.0.figures();
+        let help = "Runs that wait for a worker, and whose time has come.";
+        let mut waiting = encoder.encode_descriptor("claim_waiting_runs", help, None, MetricType::Gauge)?;
+        for lane in punctual_domain::Lane::ALL {
+            let runs = ConstGauge::new(figures.waiting.of(lane));
+            runs.encode(waiting.encode_family(&Lane { lane: lane.as_str() })?)?;
+        }
+        let help = "Time to make a commit durable.";
+        let unit = Some(&Unit::Seconds);
+        let mut commits =
+            encoder.encode_descriptor("store_commit_duration", help, unit, MetricType::Histogram)?;
+        let buckets: Vec<(f64, u64)> = figures.commits.buckets().collect();
+        commits.encode_histogram::<NoLabelSet>(
+            figures.commits.seconds(),
+            figures.commits.count(),
+            &buckets,
+            None,
+        )
     }
 }
 
@@ -210,14 +249,14 @@ mod tests {
 
     #[test]
     fn figures_read_as_prometheus_wants_them() {
-        let metrics = Metrics::default();
+        let metrics = Metrics::of(Arc::new(punctual_store::Memory::new(4)));
         metrics.fired.inc_by(3);
         metrics.fire_lateness.observe(0.004);
-        metrics.set_waiting(punctual_domain::Lane::Batch, 7);
         let text = metrics.text();
         assert!(text.contains("punctual_fire_runs_total 3"), "{text}");
         assert!(text.contains("punctual_fire_lateness_seconds_count 1"), "{text}");
-        assert!(text.contains("punctual_claim_waiting_runs{lane=\"batch\"} 7"), "{text}");
+        assert!(text.contains("punctual_claim_waiting_runs{lane=\"batch\"} 0"), "{text}");
+        assert!(text.contains("punctual_store_commit_duration_seconds_count 0"), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }
 }

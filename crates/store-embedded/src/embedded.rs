@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Health, Heartbeat, Held,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health, Heartbeat, Held,
     JobFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject,
     Trigger,
 };
@@ -163,6 +163,10 @@ impl Store for Embedded {
 
     fn health(&self) -> Health {
         self.writers.health()
+    }
+
+    fn figures(&self) -> Figures {
+        self.writers.figures()
     }
 
     async fn acquire(

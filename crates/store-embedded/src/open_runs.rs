@@ -7,9 +7,10 @@
 use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
+use punctual_domain::Lane;
 use punctual_domain::id::{Epoch, JobId, Sequence, WorkerId};
 use punctual_domain::run::RunState;
-use punctual_store::{Error, Liveness};
+use punctual_store::{Error, Liveness, Waiting};
 use rusqlite::Connection;
 
 use crate::births::Recent;
@@ -27,6 +28,8 @@ pub(crate) struct Memory {
     pub(crate) running: HashMap<Sequence, Entry>,
     /// Open runs by job: overlap, cancel and delete ask for them.
     pub(crate) by_job: HashMap<JobId, Vec<Sequence>>,
+    /// Runs in the line, by lane.
+    pub(crate) waiting: Waiting,
     /// Jobs of which older versions are kept.
     pub(crate) versioned: HashSet<JobId>,
     pub(crate) liveness: Liveness,
@@ -55,6 +58,7 @@ impl Memory {
             partitions: Partitions::load(connection)?,
             running: HashMap::new(),
             by_job: HashMap::new(),
+            waiting: load_waiting(connection)?,
             versioned: load_versioned(connection)?,
             liveness: Liveness::default(),
             locals: load_locals(connection)?,
@@ -146,6 +150,16 @@ fn write_succession(connection: &Connection, forgotten: &[WorkerId]) -> rusqlite
     }
     transaction.execute("update shards set owner = null where owner is not null", [])?;
     transaction.commit()
+}
+
+fn load_waiting(connection: &Connection) -> Result<Waiting, Error> {
+    let mut waiting = Waiting::default();
+    for lane in Lane::ALL {
+        let sql = "select count(*) from ready where lane = ?1";
+        let runs: i64 = connection.query_row(sql, [lane.rank()], |row| row.get(0)).map_err(failed)?;
+        waiting.add(lane, runs.unsigned_abs());
+    }
+    Ok(waiting)
 }
 
 fn load_versioned(connection: &Connection) -> Result<HashSet<JobId>, Error> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use punctual_store::{Error, Health};
+use punctual_store::{Error, Figures, Health};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
@@ -78,6 +78,7 @@ struct Shared {
     commits: AtomicU64,
     is_closed: AtomicBool,
     health: std::sync::Mutex<Health>,
+    figures: std::sync::Mutex<Figures>,
     /// The checkpointer could not sync the database; the writer stops as if its own sync had failed.
     has_fsync_failed: AtomicBool,
 }
@@ -85,6 +86,15 @@ struct Shared {
 impl Shared {
     fn set_health(&self, health: Health) {
         *self.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
+    }
+
+    /// Counts a transaction that is over, and the commit if there was something to commit.
+    fn count(&self, writer: &Writer, committed: &Result<Committed, Failure>) {
+        let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        figures.waiting = writer.memory.waiting;
+        if let Ok(Committed::Something { took }) = committed {
+            figures.commits.observe(*took);
+        }
     }
 }
 
@@ -115,6 +125,11 @@ impl Writers {
     /// Whether writes succeed.
     pub(crate) fn health(&self) -> Health {
         self.shared.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What was counted.
+    pub(crate) fn figures(&self) -> Figures {
+        self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Does a write and waits until it is durable.
@@ -162,6 +177,7 @@ impl Drop for Writers {
 
 fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared) -> Writer {
     let mut is_writable = true;
+    shared.count(&writer, &Ok(Committed::Nothing));
     while let Some(first) = next(&mut receiver, is_writable || writer.memory.has_failed.is_some()) {
         while shared.is_waiting.load(Ordering::Acquire) {
             std::thread::park_timeout(Duration::from_micros(200));
@@ -177,10 +193,11 @@ fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared
             undo(&mut writer, failure);
         }
         drop(gate);
+        shared.count(&writer, &result);
         match &result {
             // It would have succeeded on a full disk too.
             Ok(Committed::Nothing) => {}
-            Ok(Committed::Something) => {
+            Ok(Committed::Something { .. }) => {
                 shared.commits.fetch_add(1, Ordering::Relaxed);
                 if !is_writable {
                     shared.set_health(Health::default());
@@ -239,7 +256,10 @@ fn close(writer: Writer, directory: &Directory) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Committed {
     Nothing,
-    Something,
+    Something {
+        /// The commit alone, which is the fsync.
+        took: Duration,
+    },
 }
 
 /// Why a transaction was undone.
@@ -288,6 +308,7 @@ fn transaction(
         }
         next = if started.elapsed() < GROUP_FOR { receiver.try_recv().ok() } else { None };
     }
+    let committing = Instant::now();
     writer.connection.execute_batch("commit").map_err(|error| match is_fsync(&error) {
         true => Failure { at: Step::Fsync, error: cannot_be_trusted("of the log") },
         false => Failure { at: Step::Commit, error: failed(error) },
@@ -295,7 +316,7 @@ fn transaction(
     // Statements that make or drop tables change rows of ours as well.
     match writer.connection.total_changes() == changes {
         true => Ok(Committed::Nothing),
-        false => Ok(Committed::Something),
+        false => Ok(Committed::Something { took: committing.elapsed() }),
     }
 }
 

@@ -2,12 +2,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use punctual_domain::Run;
+use punctual_domain::lifecycle::Verdict;
+use punctual_domain::run::Cause;
+use punctual_domain::{Outcome, Run};
 use punctual_store::conformance::{Case, SHARDS, World};
-use punctual_store::{Held, Store};
-use punctual_store_embedded::{Embedded, OpenError, Opening, Options};
+use punctual_store::{Birth, Claim, Held, Shards, Store, Trigger};
+use punctual_store_embedded::{Embedded, OpenError, Opening, Options, check};
 
 fn options(directory: &tempfile::TempDir) -> Options {
     Options { directory: directory.path().join("data"), shards: SHARDS }
@@ -79,6 +81,102 @@ fn what_the_process_before_held_is_lost_at_once() {
         let world = World::new(store).await;
         assert!(world.epochs.iter().all(|epoch| epoch.0 == 2));
     });
+}
+
+/// Signs of life, claims that find nothing, and retention that has nothing to do are not written.
+#[test]
+fn an_idle_node_leaves_the_files_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    futures_executor::block_on(async {
+        let store = Arc::new(Embedded::open(&options(&directory)).unwrap());
+        let mut world = World::new(store.clone()).await;
+        let due = world.after(1_000_000);
+        world.register("far", due).await;
+        let files = || {
+            let read = |name: &str| std::fs::read(options(&directory).directory.join(name)).unwrap();
+            (read("punctual.db-wal"), read("punctual.lock"))
+        };
+        let before = files();
+        let (worker, lease) = (world.worker(), Duration::from_secs(15));
+        for _ in 0..20 {
+            world.advance(Duration::from_secs(5));
+            let renewed = store.acquire(world.node, Shards::All, lease, world.now).await.unwrap();
+            assert_eq!(renewed.len(), usize::from(SHARDS));
+            store.heartbeat(worker, Vec::new(), world.now).await.unwrap();
+            assert_eq!(store.expired(lease, world.now, 10).await.unwrap(), []);
+            assert_eq!(world.claim(worker, 10).await, []);
+            assert_eq!(store.retain(world.now, 10).await.unwrap(), 0);
+        }
+        assert!(files() == before, "something was written");
+        assert_eq!(store.figures().commits.count(), 2, "the shards, and the job");
+    });
+}
+
+/// Whoever serves one queue finds its run behind any number of others: the line of a queue has an index.
+#[test]
+fn a_queue_is_found_behind_a_hundred_thousand_runs_of_another() {
+    let directory = tempfile::tempdir().unwrap();
+    futures_executor::block_on(async {
+        let store = Arc::new(Embedded::open(&options(&directory)).unwrap());
+        let mut world = World::new(store.clone()).await;
+        let run = world.fired("the other one").await;
+        let job = store.jobs(&[run.job]).await.unwrap().remove(0).unwrap().job;
+        let trigger = |part: u32, queue: &str| Trigger {
+            job: job.id,
+            version: job.version,
+            birth: Birth {
+                cause: Cause::Trigger,
+                part,
+                queue: queue.into(),
+                ..world.firing(&job, world.now).births.remove(0)
+            },
+            request: None,
+        };
+        for hundred in 0..100 {
+            let triggers = (0..1_000).map(|part| trigger(hundred * 1_000 + part, "a")).collect();
+            store.trigger(triggers, world.now).await.unwrap();
+        }
+        store.trigger(vec![trigger(0, "b")], world.now).await.unwrap();
+        let worker = world.worker();
+        for queue in ["b", "a"] {
+            let claim = Claim { worker, queues: vec![queue.into()], shards: Shards::All, limit: 1 };
+            let begun = Instant::now();
+            let claimed = store.claim(claim, world.now).await.unwrap();
+            println!("claimed from queue {queue} of 100,001 waiting runs in {:?}", begun.elapsed());
+            assert_eq!(claimed.iter().map(|run| &*run.queue).collect::<Vec<_>>(), [queue]);
+        }
+    });
+}
+
+/// A run that ended long after its birth is where the check and the index of births expect it.
+#[test]
+fn what_ended_late_is_sound_on_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let opening = Opening { segment_births: 3, is_same_process: false };
+    let mut now = None;
+    futures_executor::block_on(async {
+        let store = Arc::new(Embedded::open_as(&options(&directory), opening).unwrap());
+        let mut world = World::new(store.clone()).await;
+        let worker = world.worker();
+        let mut late = Vec::new();
+        // The default class is kept a week and longer; a day passes between two ends.
+        for day in 0..60 {
+            late.push(world.running(&format!("run {day}"), worker).await);
+            world.fired(&format!("waits {day}")).await;
+            world.claim(worker, 1).await;
+            world.advance(Duration::from_secs(86_400));
+            while store.retain(world.now, 10).await.unwrap() > 0 {}
+            if day % 3 == 2 {
+                let run = late.remove(0);
+                world.conclude(worker, &run, Outcome::Succeeded, Verdict::Succeed).await.unwrap();
+                assert_eq!(world.detail(run.id()).await.run.id(), run.id());
+            }
+        }
+        now = Some(world.now);
+    });
+    let checked = check(&options(&directory).directory, now.unwrap()).unwrap();
+    assert!(checked.is_sound(), "{:#?}", checked.findings);
+    assert!(checked.history >= 2, "{checked:?}");
 }
 
 #[test]

@@ -13,8 +13,9 @@ use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Vers
 use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
 use punctual_store::conformance::{Case, SHARDS};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Firing, Heartbeat, Held, JobFilter, Page,
-    PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Heartbeat, Held,
+    JobFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Shards, Store, Stored, Subject,
+    Trigger,
 };
 use punctual_store_embedded::{Embedded, Opening, Options};
 use tokio::sync::Mutex;
@@ -42,6 +43,10 @@ macro_rules! anew {
 impl Store for Reopened {
     fn shard_count(&self) -> u16 {
         SHARDS
+    }
+
+    fn figures(&self) -> Figures {
+        self.store.blocking_lock().as_ref().map(Store::figures).unwrap_or_default()
     }
 
     async fn acquire(

@@ -5,6 +5,7 @@
 //! every store passes. Nothing here knows SQL, HTTP or a clock.
 
 mod error;
+mod figures;
 mod health;
 mod liveness;
 mod memory;
@@ -16,6 +17,7 @@ mod verbs;
 pub mod conformance;
 
 pub use error::{Error, Refused};
+pub use figures::{Durations, Figures, Waiting};
 pub use health::Health;
 pub use liveness::Liveness;
 pub use memory::Memory;

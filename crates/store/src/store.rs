@@ -8,6 +8,7 @@ use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Vers
 use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
 
 use crate::error::{Error, Refused};
+use crate::figures::Figures;
 use crate::health::Health;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
@@ -28,6 +29,11 @@ pub trait Store: Send + Sync + 'static {
     /// Whether it takes writes.
     fn health(&self) -> Health {
         Health::default()
+    }
+
+    /// What it has counted.
+    fn figures(&self) -> Figures {
+        Figures::default()
     }
 
     // Placement.

@@ -14,6 +14,9 @@ use crate::error::failed;
 use crate::row::millis;
 use crate::writer::Batch;
 
+/// The order of claiming: lane, urgency, time, birth.
+type Turn = (i64, i64, i64, i64);
+
 /// Runs whose time has come are moved in portions.
 const PROMOTE_MAX: usize = 10_000;
 
@@ -41,23 +44,43 @@ impl Batch<'_> {
     }
 
     fn first_in_line(&self, claim: &Claim) -> Result<Vec<Sequence>, Error> {
-        let mut statement = self
-            .connection
-            .prepare_cached("select seq, shard, queue from ready order by lane, urgency, available_at, seq")
-            .map_err(failed)?;
-        let mut rows = statement.query([]).map_err(failed)?;
-        let mut found = Vec::new();
-        while found.len() < claim.limit
+        let mut turns = Vec::new();
+        if claim.queues.is_empty() {
+            let all = "select lane, urgency, available_at, seq, shard from ready \
+                       order by lane, urgency, available_at, seq";
+            self.read_line(all, &[], claim, &mut turns)?;
+        }
+        for queue in &claim.queues {
+            let of_queue = "select lane, urgency, available_at, seq, shard from ready indexed by ready_by_queue \
+                            where queue = ?1 order by lane, urgency, available_at, seq";
+            self.read_line(of_queue, params![&**queue], claim, &mut turns)?;
+        }
+        turns.sort_unstable();
+        turns.dedup();
+        turns.truncate(claim.limit);
+        Ok(turns.into_iter().map(|(_, _, _, sequence)| Sequence::from_i64(sequence)).collect())
+    }
+
+    /// The first turns of a line that are for this claim.
+    fn read_line(
+        &self,
+        sql: &str,
+        values: &[&dyn rusqlite::ToSql],
+        claim: &Claim,
+        turns: &mut Vec<Turn>,
+    ) -> Result<(), Error> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(failed)?;
+        let mut rows = statement.query(values).map_err(failed)?;
+        let mut found = 0;
+        while found < claim.limit
             && let Some(row) = rows.next().map_err(failed)?
         {
-            let shard = ShardId(row.get(1).map_err(failed)?);
-            let queue = row.get_ref(2).and_then(|value| Ok(value.as_str()?)).map_err(failed)?;
-            let serves = claim.queues.is_empty() || claim.queues.iter().any(|one| **one == *queue);
-            if serves && claim.shards.contains(shard) {
-                found.push(Sequence::from_i64(row.get(0).map_err(failed)?));
+            if claim.shards.contains(ShardId(row.get(4).map_err(failed)?)) {
+                turns.push(row.try_into().map_err(failed)?);
+                found += 1;
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Runs whose time has come get their turn.

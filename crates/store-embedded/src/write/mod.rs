@@ -124,23 +124,26 @@ impl Batch<'_> {
                 "insert or replace into delayed values (?1, ?2, ?3)",
                 params![millis(run.available_at), run.sequence.as_i64(), run.job.shard().0],
             )?,
-            _ => self.line(
-                "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![
-                    run.lane.rank(),
-                    urgency(run),
-                    millis(run.available_at),
-                    run.sequence.as_i64(),
-                    run.job.shard().0,
-                    &*run.queue
-                ],
-            )?,
+            _ => {
+                self.memory.waiting.add(run.lane, 1);
+                self.line(
+                    "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6)",
+                    params![
+                        run.lane.rank(),
+                        urgency(run),
+                        millis(run.available_at),
+                        run.sequence.as_i64(),
+                        run.job.shard().0,
+                        &*run.queue
+                    ],
+                )?;
+            }
         }
         Ok(())
     }
 
     /// Takes a waiting run out of its line, whichever it is.
-    fn dequeue(&self, run: &Run) -> Result<(), Error> {
+    fn dequeue(&mut self, run: &Run) -> Result<(), Error> {
         self.leave_delayed(run)?;
         self.leave_ready(run)
     }
@@ -152,11 +155,16 @@ impl Batch<'_> {
         )
     }
 
-    fn leave_ready(&self, run: &Run) -> Result<(), Error> {
-        self.line(
-            "delete from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4",
-            params![run.lane.rank(), urgency(run), millis(run.available_at), run.sequence.as_i64()],
-        )
+    fn leave_ready(&mut self, run: &Run) -> Result<(), Error> {
+        let sql = "delete from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4";
+        let turn = params![run.lane.rank(), urgency(run), millis(run.available_at), run.sequence.as_i64()];
+        let left = self
+            .connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(turn))
+            .map_err(failed)?;
+        self.memory.waiting.remove(run.lane, left as u64);
+        Ok(())
     }
 
     fn line(&self, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Result<(), Error> {

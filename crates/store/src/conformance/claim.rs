@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_domain::Version;
-use punctual_domain::job::Lane;
+use punctual_domain::job::{Job, Lane};
+use punctual_domain::lifecycle::{Charge, Verdict};
+use punctual_domain::run::{Cause, WaitingFor};
+use punctual_domain::{Outcome, Version};
 
 use super::world::{World, birth};
+use crate::page::PageRequest;
 use crate::store::Store;
-use crate::verbs::{Claim, OpenRuns, Shards};
+use crate::verbs::{Birth, Cancellation, Claim, OpenRuns, RunFilter, Shards, Trigger};
 
 /// Lane before priority before time; each run to one worker only.
 pub async fn runs_are_claimed_in_order(store: Arc<dyn Store>) {
@@ -60,6 +63,73 @@ pub async fn a_claim_respects_queues_and_limits(store: Arc<dyn Store>) {
     assert_eq!(store.claim(claim(&["other"], 9), world.now).await.expect("claim"), []);
     assert_eq!(store.claim(claim(&["mail", "reports"], 9), world.now).await.expect("claim").len(), 4);
     assert_eq!(store.claim(claim(&[], 9), world.now).await.expect("claim"), []);
+}
+
+/// However many wait for others, a worker gets what is in its own queue.
+pub async fn a_queue_is_not_held_up_by_another(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let (slow, quick) = (world.job("slow"), world.job("quick"));
+    for job in [&slow, &quick] {
+        world.try_put(world.put(job.clone(), None)).await.expect("registered");
+    }
+    let of = |job: &Job, part: u32, queue: &str| Trigger {
+        job: job.id,
+        version: job.version,
+        birth: Birth { cause: Cause::Trigger, part, queue: queue.into(), ..birth(job, world.now) },
+        request: None,
+    };
+    let mut triggers: Vec<Trigger> = (0..1_000).map(|part| of(&slow, part, "a")).collect();
+    triggers.push(of(&quick, 0, "b"));
+    store.trigger(triggers, world.now).await.expect("trigger");
+    assert_eq!(store.figures().waiting.of(Lane::Standard), 1_001);
+    let worker = world.worker();
+    let claim = |queues: &[&str]| Claim {
+        worker,
+        queues: queues.iter().map(|queue| (*queue).into()).collect(),
+        shards: Shards::All,
+        limit: 10,
+    };
+    let claimed = store.claim(claim(&["b"]), world.now).await.expect("claim");
+    assert_eq!(claimed.iter().map(|run| run.job).collect::<Vec<_>>(), [quick.id]);
+    let claimed = store.claim(claim(&["b", "a", "a"]), world.now).await.expect("claim");
+    assert_eq!(
+        claimed.iter().map(|run| run.part).collect::<Vec<_>>(),
+        (0..10).collect::<Vec<_>>(),
+        "in order"
+    );
+    assert_eq!(store.figures().waiting.of(Lane::Standard), 990);
+}
+
+/// A store knows how many runs wait for a worker, and does not count those whose time has not come.
+pub async fn waiting_runs_are_counted_by_lane(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let waiting = || Lane::ALL.map(|lane| store.figures().waiting.of(lane));
+    assert_eq!(waiting(), [0, 0, 0]);
+    for (lane, seconds) in [(Lane::Critical, 0), (Lane::Batch, 0), (Lane::Batch, 0), (Lane::Batch, 30)] {
+        let mut job = world.job("waits");
+        job.spec.lane = lane;
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        let mut firing = world.firing(&job, world.now);
+        firing.births[0].available_at = world.after(seconds);
+        world.try_firing(firing).await.expect("fired");
+    }
+    assert_eq!(waiting(), [1, 0, 2]);
+    let worker = world.worker();
+    let claimed = world.claim(worker, 2).await;
+    assert_eq!(waiting(), [0, 0, 1]);
+    let later = Verdict::Retry { available_at: world.after(60), charge: Charge::Attempt };
+    world.conclude(worker, &claimed[0], Outcome::Failed, later).await.expect("recorded");
+    let now = Verdict::Retry { available_at: world.now, charge: Charge::Nothing };
+    world.conclude(worker, &claimed[1], Outcome::Failed, now).await.expect("recorded");
+    assert_eq!(waiting(), [0, 0, 2]);
+    let pending = RunFilter { waiting_for: Some(WaitingFor::Capacity), ..RunFilter::default() };
+    let run = store.runs(&pending, PageRequest::first(1)).await.expect("runs").items.remove(0);
+    let cancellation = Cancellation { run: run.id(), successor: None };
+    store.cancel(vec![cancellation], world.now).await.expect("cancel")[0].as_ref().expect("cancelled");
+    assert_eq!(waiting(), [0, 0, 1]);
+    world.advance(Duration::from_secs(60));
+    assert_eq!(world.claim(worker, 1).await.len(), 1);
+    assert_eq!(waiting(), [0, 0, 2], "the times of two have come, and one of the three was taken");
 }
 
 /// A run whose time has not come is not claimed, and the store says when it will.

@@ -45,7 +45,8 @@ macro_rules! conformance {
                 an_edit_does_not_bring_back_a_slot_that_was_fired_meanwhile, an_edit_carries_a_slot_that_is_not_fired_yet,
                 a_pause_accounts_for_a_slot_that_is_not_fired_yet, a_paused_job_does_not_fire, a_slot_may_be_only_accounted_for,
                 firing_counts_progress, a_run_may_be_born_running, the_next_due_time_is_told, trigger_needs_a_job;
-            claim: runs_are_claimed_in_order, a_claim_respects_queues_and_limits, a_run_waits_for_its_time,
+            claim: runs_are_claimed_in_order, a_claim_respects_queues_and_limits, a_queue_is_not_held_up_by_another,
+                waiting_runs_are_counted_by_lane, a_run_waits_for_its_time,
                 a_run_keeps_the_version_it_was_fired_with, an_edit_may_update_waiting_runs;
             complete: a_success_ends_the_run, a_retry_waits_and_continues_the_attempts, a_stale_result_is_refused,
                 an_outcome_is_recorded_once, giving_back_charges_nothing, a_completion_may_bring_the_next_slot, a_due_entry_may_wait_for_the_open_run,

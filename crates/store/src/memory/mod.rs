@@ -18,6 +18,7 @@ use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Vers
 use punctual_domain::{LedgerEntry, Run, Tenant, TenantName};
 
 use crate::error::{Error, Refused};
+use crate::figures::Figures;
 use crate::page::{Page, PageRequest};
 use crate::store::Store;
 use crate::verbs::{
@@ -50,6 +51,12 @@ impl Memory {
 impl Store for Memory {
     fn shard_count(&self) -> u16 {
         self.shards
+    }
+
+    fn figures(&self) -> Figures {
+        let mut figures = Figures::default();
+        self.state().ready.iter().for_each(|(lane, ..)| figures.waiting.add(*lane, 1));
+        figures
     }
 
     async fn acquire(

@@ -1,0 +1,92 @@
+//! What a store counts about itself, for `/metrics`.
+
+use std::time::Duration;
+
+use punctual_domain::Lane;
+
+/// Counted while it works. Asking costs nothing and touches no disk.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Runs that wait for a worker, and whose time has come.
+    pub waiting: Waiting,
+    /// How long commits took, until they were durable.
+    pub commits: Durations,
+}
+
+/// Runs that wait, by lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting([u64; Lane::ALL.len()]);
+
+impl Waiting {
+    /// How many wait in a lane.
+    pub fn of(&self, lane: Lane) -> u64 {
+        self.0[usize::from(lane.rank())]
+    }
+
+    /// Some more wait.
+    pub fn add(&mut self, lane: Lane, runs: u64) {
+        self.0[usize::from(lane.rank())] += runs;
+    }
+
+    /// Some wait no more.
+    pub fn remove(&mut self, lane: Lane, runs: u64) {
+        let waiting = &mut self.0[usize::from(lane.rank())];
+        *waiting = waiting.saturating_sub(runs);
+    }
+}
+
+/// How often something took how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Durations {
+    counts: [u64; BUCKETS],
+    seconds: f64,
+}
+
+/// The bounds double from an eighth of a millisecond to four seconds; what took longer is counted apart.
+const BUCKETS: usize = 17;
+const FIRST_SECONDS: f64 = 0.000_125;
+
+impl Durations {
+    /// Counts one.
+    pub fn observe(&mut self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let bucket = self.buckets().position(|(bound, _)| seconds <= bound).unwrap_or(BUCKETS - 1);
+        self.counts[bucket] += 1;
+        self.seconds += seconds;
+    }
+
+    /// Upper bounds in seconds, and how many took at most that and more than the bound before. The last has no bound.
+    pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
+        let bound = |at: usize| match at == BUCKETS - 1 {
+            true => f64::INFINITY,
+            false => FIRST_SECONDS * f64::from(1_u32 << at),
+        };
+        self.counts.into_iter().enumerate().map(move |(at, count)| (bound(at), count))
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// How long all of them took together.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_longer_is_in_a_later_bucket() {
+        let mut durations = Durations::default();
+        for millis in [0, 1, 3, 5_000, 60_000] {
+            durations.observe(Duration::from_millis(millis));
+        }
+        let counted: Vec<(f64, u64)> = durations.buckets().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [(0.000_125, 1), (0.001, 1), (0.004, 1), (f64::INFINITY, 2)]);
+        assert_eq!((durations.count(), durations.seconds()), (5, 65.004));
+    }
+}
