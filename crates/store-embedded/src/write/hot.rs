@@ -14,7 +14,6 @@ pub(crate) struct Hot<'w> {
     pub(super) insert_due: Slot<'w>,
     pub(super) delete_due: Slot<'w>,
     pub(super) current: Slot<'w>,
-    pub(super) insert_ended_job: Slot<'w>,
     insert_open: Slot<'w>,
     delete_open: Slot<'w>,
     /// Of the partition that was last written to.

@@ -66,7 +66,7 @@ impl Batch<'_> {
             self.give_birth((&put.job).into(), birth, now)?;
         }
         if let Some(retention) = over {
-            self.end_job(put.job.id, put.job.version, retention, now)?;
+            self.end_job(put.job.id, put.job.version, retention, now);
         }
         Ok(Ok(()))
     }
