@@ -181,7 +181,7 @@ fn unpack(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
         if Retention::of_days(days.unsigned_abs()).is_none() {
             checked.find("ended_jobs", format!("a list is of {days} days, which is no class"));
         }
-        if list.len() % LISTED != 0 {
+        if !list.len().is_multiple_of(LISTED) {
             checked.find(
                 "ended_jobs",
                 format!("the list of {days} days at {sequence} has {} bytes", list.len()),
