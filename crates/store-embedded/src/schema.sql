@@ -42,10 +42,11 @@ create table due (
 ) without rowid;
 
 -- Jobs that are over or deleted, by class of retention and the newest sequence at that time: such a job is forgotten when the
--- partitions of its class up to there are gone. An entry whose version is not the job's is stale and dropped when its time comes.
+-- partitions of its class up to there are gone. One whose version is not the job's is stale and dropped when its time comes.
 create table ended_jobs (
-    retention integer not null, seq integer not null, job blob not null, version integer not null,
-    primary key (retention, seq, job, version)
+    retention integer not null, seq integer not null,
+    jobs blob not null, -- (id, version), 20 bytes each
+    primary key (retention, seq)
 ) without rowid;
 
 create table open_runs (seq integer primary key, record blob not null);

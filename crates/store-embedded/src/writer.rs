@@ -21,7 +21,7 @@ use crate::directory::Directory;
 use crate::error::{failed, is_fsync};
 use crate::open_runs::Memory;
 use crate::schema;
-use crate::write::Hot;
+use crate::write::{Ended, Hot};
 
 /// How many writes may wait; more wait at the caller's.
 const QUEUE: usize = 1_024;
@@ -47,12 +47,14 @@ pub(crate) struct Batch<'w> {
     pub(crate) memory: &'w mut Memory,
     pub(crate) recent: &'w Recent,
     pub(crate) hot: Hot<'w>,
+    /// Jobs that it has ended.
+    pub(crate) ended: Vec<Ended>,
 }
 
 impl Writer {
     fn batch(&mut self) -> Batch<'_> {
         let Writer { connection, memory, recent } = self;
-        Batch { connection, memory, recent, hot: Hot::default() }
+        Batch { connection, memory, recent, hot: Hot::default(), ended: Vec::new() }
     }
 }
 
@@ -154,7 +156,11 @@ fn work<T: Send + 'static>(
     reply: oneshot::Sender<Result<T, Error>>,
 ) -> Work {
     Box::new(move |writer| {
-        let done = writer.and_then(|writer| write(&mut writer.batch()));
+        let done = writer.and_then(|writer| {
+            let mut batch = writer.batch();
+            let value = write(&mut batch)?;
+            batch.write_ended().map(|()| value)
+        });
         let failure = done.as_ref().err().cloned();
         let acknowledge: Acknowledge = Box::new(move |committed| {
             // Nobody may be waiting any more; the write stands all the same.

@@ -286,19 +286,21 @@ const WRONGS: &[(Wrong, &str)] = &[
         "is paused and has an entry",
     ),
     (Sql("delete from ended_jobs"), "is over, and would never be forgotten"),
-    (Sql("update ended_jobs set version = 9"), "ended_jobs: an entry of job"),
-    (Sql("update ended_jobs set retention = 12"), "is of 12 days, which is no class"),
     (
-        Sql("update ended_jobs set job = x'ffffffffffff70ff8000000000000000', retention = 12"),
-        "is of 12 days, which is no class",
+        Sql("update ended_jobs set jobs = cast(substr(jobs, 1, 16) || x'00000009' as blob)"),
+        "ended_jobs: an entry of job",
     ),
+    (Sql("update ended_jobs set retention = 12"), "is of 12 days, which is no class"),
+    (Sql("update ended_jobs set jobs = substr(jobs, 2)"), "has 19 bytes"),
     (
-        Sql("insert into ended_jobs select 7, 1, id, version from jobs where version = 2"),
+        Sql(
+            "insert into ended_jobs select 7, 1, cast(id || x'00000002' as blob) from jobs where version = 2",
+        ),
         "is due, and would be forgotten",
     ),
     (
         Sql("delete from due where job in (select id from jobs where state = 1); \
-             insert into ended_jobs select 7, 1, id, version from jobs where state = 1"),
+             insert into ended_jobs select 7, 1, cast(id || x'00000001' as blob) from jobs where state = 1"),
         "is paused, and would be forgotten",
     ),
     (Sql("update shards set shard = 99 where shard = 3"), "numbered 0 to 99"),

@@ -14,13 +14,16 @@ use punctual_store::record::decode_job;
 use rusqlite::{Connection, Row, Rows, params};
 
 use super::Checked;
+use super::tables::each;
 use crate::error::failed;
 use crate::row::{damaged, millis, timestamp};
+use crate::write::{LISTED, listed};
 
 /// Timetables that many jobs share; one takes about a kilobyte.
 const SHARED_MAX: usize = 10_000;
 
 pub(super) fn check(checked: &mut Checked, connection: &Connection, now: Timestamp) {
+    checked.attempt("ended_jobs", |checked| unpack(checked, connection));
     checked.attempt("jobs", |checked| walk(checked, connection, now));
 }
 
@@ -33,7 +36,7 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
     // Sorted in a file, not in memory: due entries are kept by time, open runs by birth.
     let mut due = prepare("select job, version, lane, tenant, at, slot from due order by job")?;
     let mut open = prepare("select job, version, tenant, seq from temp.heads order by job")?;
-    let mut ended = prepare("select job, version, retention from ended_jobs order by job")?;
+    let mut ended = prepare("select job, version from temp.ended order by job")?;
     let mut due = Side::new(due.query([]).map_err(failed)?, read_due)?;
     let mut open = Side::new(open.query([]).map_err(failed)?, read_open)?;
     let mut ended = Side::new(ended.query([]).map_err(failed)?, read_ended)?;
@@ -91,7 +94,6 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
         }
         let mut is_to_be_forgotten = false;
         while let Some(entry) = ended.take_up_to(id)? {
-            check_ended(checked, &entry);
             // One of a job that is gone is stale, like one of an older version.
             if entry.job == id && entry.version > version {
                 let what =
@@ -139,9 +141,6 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
     while let Some(entry) = due.advance()? {
         checked.find("due", format!("an entry of job {}, which is not there", entry.job));
     }
-    while let Some(entry) = ended.advance()? {
-        check_ended(checked, &entry);
-    }
     while let Some(run) = open.advance()? {
         checked.find("open_runs", format!("a run of job {}, which is not there", run.job));
     }
@@ -169,11 +168,32 @@ fn check_due(checked: &mut Checked, entry: &DueRow, job: Option<&Job>, tenant: T
     }
 }
 
-fn check_ended(checked: &mut Checked, entry: &EndedRow) {
-    if Retention::of_days(entry.days).is_none() {
-        let what = format!("the entry of job {} is of {} days, which is no class", entry.job, entry.days);
-        checked.find("ended_jobs", what);
-    }
+/// Fills `temp.ended` from the lists of jobs that are over or deleted.
+fn unpack(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    connection
+        .execute_batch("create temp table ended (job blob not null, version integer not null)")
+        .map_err(failed)?;
+    let transaction = connection.unchecked_transaction().map_err(failed)?;
+    let mut insert = transaction.prepare("insert into temp.ended values (?1, ?2)").map_err(failed)?;
+    each(connection, "select retention, seq, jobs from ended_jobs", |row| {
+        let (days, sequence): (i64, i64) = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
+        let list: Vec<u8> = row.get(2).map_err(failed)?;
+        if Retention::of_days(days.unsigned_abs()).is_none() {
+            checked.find("ended_jobs", format!("a list is of {days} days, which is no class"));
+        }
+        if !list.len().is_multiple_of(LISTED) {
+            checked.find(
+                "ended_jobs",
+                format!("the list of {days} days at {sequence} has {} bytes", list.len()),
+            );
+        }
+        for (job, version) in list.chunks_exact(LISTED).filter_map(listed) {
+            insert.execute(params![job.as_bytes(), version.0]).map_err(failed)?;
+        }
+        Ok(())
+    })?;
+    drop(insert);
+    transaction.commit().map_err(failed)
 }
 
 /// Reads (id, version, tenant, record). A record that does not decode is a finding.
@@ -252,16 +272,10 @@ fn read_open(row: &Row<'_>) -> rusqlite::Result<OpenRow> {
 struct EndedRow {
     job: JobId,
     version: Version,
-    days: u64,
 }
 
 fn read_ended(row: &Row<'_>) -> rusqlite::Result<EndedRow> {
-    let days: i64 = row.get(2)?;
-    Ok(EndedRow {
-        job: JobId::from_bytes(row.get(0)?),
-        version: Version(row.get(1)?),
-        days: days.unsigned_abs(),
-    })
+    Ok(EndedRow { job: JobId::from_bytes(row.get(0)?), version: Version(row.get(1)?) })
 }
 
 /// A row that belongs to a job.

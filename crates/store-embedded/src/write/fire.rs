@@ -48,7 +48,7 @@ impl Batch<'_> {
             runs.push(self.give_birth(parent, birth, now)?);
         }
         if let Some(retention) = firing.over {
-            self.end_job(key.job, firing.due.version, retention, now)?;
+            self.end_job(key.job, firing.due.version, retention, now);
         }
         Ok(Ok(runs))
     }

@@ -19,7 +19,6 @@ pub(crate) struct Hot<'w> {
     insert_job: Slot<'w>,
     insert_key: Slot<'w>,
     insert_request: Slot<'w>,
-    pub(super) insert_ended_job: Slot<'w>,
     insert_open: Slot<'w>,
     delete_open: Slot<'w>,
     /// Of the partition that was last written to.

@@ -3,6 +3,7 @@
 mod cancel;
 mod claim;
 mod complete;
+mod ended;
 mod fire;
 mod hot;
 mod put_jobs;
@@ -10,10 +11,10 @@ mod retain;
 mod shards;
 mod step;
 
+pub(crate) use ended::{Ended, LISTED, listed};
 pub(crate) use hot::Hot;
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, Version, WorkerId};
-use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Run, RunState};
 use punctual_store::{Birth, Due, Error, Parent, Refused, Subject, Successor};
 use rusqlite::{OptionalExtension, params};
@@ -261,26 +262,9 @@ impl Batch<'_> {
         if let Some(due) = successor.due {
             self.insert_due(&due)?;
         }
-        match successor.over {
-            Some(retention) => self.end_job(job, successor.version, retention, now),
-            None => Ok(()),
+        if let Some(retention) = successor.over {
+            self.end_job(job, successor.version, retention, now);
         }
-    }
-
-    /// A job is over or deleted: it is kept as long as history of its class that is as old as what is newest now.
-    fn end_job(
-        &mut self,
-        job: JobId,
-        version: Version,
-        retention: Retention,
-        now: Timestamp,
-    ) -> Result<(), Error> {
-        let newest = self.memory.newest_sequence(now);
-        let sql = "insert or replace into ended_jobs values (?1, ?2, ?3, ?4)";
-        let statement = self.hot.insert_ended_job.prepare(self.connection, sql)?;
-        statement
-            .execute(params![retention.days(), newest.as_i64(), job.as_bytes(), version.0])
-            .map_err(failed)?;
         Ok(())
     }
 }

@@ -48,7 +48,7 @@ impl Batch<'_> {
             self.give_birth((&**job).into(), birth.clone(), now)?;
         }
         if let Some(retention) = over {
-            self.end_job(job.id, job.version, retention, now)?;
+            self.end_job(job.id, job.version, retention, now);
         }
         Ok(Ok(()))
     }
