@@ -56,6 +56,7 @@ impl Postgres {
             .take(limit)
             .collect();
         drop(client);
+        let has_more = old.len() == limit;
         for partition in old {
             done += u64::from(self.drop_partition(&partition).await?);
         }
@@ -64,7 +65,10 @@ impl Postgres {
         done += client.execute(FORGET_LATE, &[&now, &limit, &LATE]).await.map_err(failed)?;
         done += client.execute(FORGET_REQUESTS, &[&now, &limit]).await.map_err(failed)?;
         done += client.execute(FORGET_OPERATIONS, &[&operations_until, &limit]).await.map_err(failed)?;
-        done += self.forget_jobs(now, limit).await?;
+        // Jobs go after their history; the rest of that comes first.
+        if !has_more {
+            done += self.forget_jobs(now, limit).await?;
+        }
         client.execute(FORGET_VERSIONS, &[]).await.map_err(failed)?;
         client.execute(FORGET_WORKERS, &[&now]).await.map_err(failed)?;
         Ok(done)
