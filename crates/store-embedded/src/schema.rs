@@ -14,10 +14,6 @@ pub(crate) const FORMAT: i64 = 1;
 /// Marks the file as ours (`PRAGMA application_id`): "Pctl".
 const APPLICATION: i64 = 0x5063_746c;
 
-/// The line of each queue: who serves one does not walk past the others'.
-const READY_BY_QUEUE: &str =
-    "create index if not exists ready_by_queue on ready (queue, lane, urgency, available_at, seq, shard)";
-
 /// Opens the connection that writes, creating the database if there is none.
 pub(crate) fn open_writer(path: &Path, shards: u16) -> Result<Connection, OpenError> {
     let damaged = |error: rusqlite::Error| damaged(path, &error);
@@ -39,8 +35,6 @@ pub(crate) fn open_writer(path: &Path, shards: u16) -> Result<Connection, OpenEr
         .and_then(|()| keep_log(&connection))
         .and_then(|()| fit_cache(&connection))
         .map_err(damaged)?;
-    // Directories of an earlier build lack it.
-    connection.execute_batch(READY_BY_QUEUE).map_err(damaged)?;
     connection.set_prepared_statement_cache_capacity(256);
     let count: Option<u16> = connection
         .query_row("select count(*) from shards", [], |row| row.get(0))

@@ -33,6 +33,8 @@ create table requests (
     tenant integer not null, key text not null, fingerprint blob not null, expires_at integer not null,
     result text not null, primary key (tenant, key)
 ) without rowid;
+-- Looking for what has expired reads nothing else, however many requests an import has left.
+create index requests_by_time on requests (expires_at);
 
 -- The order of firing. An entry whose version is not the job's is stale and dropped when its time comes.
 create table due (
@@ -58,6 +60,8 @@ create table ready (
     shard integer not null, queue text not null,
     primary key (lane, urgency, available_at, seq)
 ) without rowid;
+-- The line of each queue: who serves one does not walk past the others'.
+create index ready_by_queue on ready (queue, lane, urgency, available_at, seq, shard);
 create table delayed (
     available_at integer not null, seq integer not null, shard integer not null,
     primary key (available_at, seq)
