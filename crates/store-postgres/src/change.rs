@@ -22,7 +22,7 @@ use crate::partition::{Ended, end};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::requests::remember;
-use crate::row::{Entry, job_id, job_state, job_uuid, millis, shard};
+use crate::row::{Entry, job_id, job_state, job_uuid, millis, shards};
 use crate::work::Work;
 
 /// A put, ready to be written.
@@ -33,7 +33,8 @@ pub(crate) struct Change {
     pub(crate) born: Option<Entry>,
 }
 
-const TAKE_SHARDS: &str = "select from shards where shard = any($1) order by shard for update";
+/// Nothing fires in them until the transaction ends.
+pub(crate) const TAKE_SHARDS: &str = "select from shards where shard = any($1) order by shard for update";
 
 const LOCK_JOBS: &str = "
 select id, version, record::json ->> 'key' from jobs where id = any($1) order by id for update";
@@ -57,9 +58,7 @@ impl Postgres {
         changes: &[(usize, Change)],
         now: Timestamp,
     ) -> Result<Vec<(usize, Result<(), Refused>)>, Error> {
-        let mut shards: Vec<i16> = changes.iter().map(|(_, change)| shard(change.put.job.id)).collect();
-        shards.sort_unstable();
-        shards.dedup();
+        let shards = shards(changes.iter().map(|(_, change)| change.put.job.id));
         let ids: Vec<Uuid> = changes.iter().map(|(_, change)| job_uuid(change.put.job.id)).collect();
         transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;

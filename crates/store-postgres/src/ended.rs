@@ -9,10 +9,11 @@ use punctual_domain::policy::retention::Retention;
 use punctual_store::Error;
 use uuid::Uuid;
 
+use crate::change::TAKE_SHARDS;
 use crate::error::Failed;
 use crate::partition::{Partition, class, days};
 use crate::postgres::{Postgres, transact};
-use crate::row::{job_uuid, millis};
+use crate::row::{job_id, job_uuid, millis, shards};
 use crate::work::Work;
 
 const END: &str = "
@@ -39,8 +40,6 @@ const FORGET: [&str; 4] = [
     "delete from ledger where job = any($1)",
     "delete from jobs where id = any($1)",
 ];
-
-const TAKE_SHARDS: &str = "select from shards where shard = any($1) order by shard for update";
 
 /// When a job that is over now is looked at: when the runs that are born now are dropped.
 pub(crate) fn forget_at(retention: Retention, now: Timestamp) -> i64 {
@@ -86,9 +85,7 @@ impl Postgres {
 }
 
 async fn forget(transaction: &Work<'_>, jobs: &[Uuid], versions: &[i32], now: i64) -> Result<(), Failed> {
-    let mut shards: Vec<i16> = jobs.iter().map(|job| crate::row::shard(crate::row::job_id(*job))).collect();
-    shards.sort_unstable();
-    shards.dedup();
+    let shards = shards(jobs.iter().map(|job| job_id(*job)));
     // As for every change of a job: nothing is born of them meanwhile.
     let take = transaction.prepare_cached(TAKE_SHARDS).await?;
     transaction.query(&take, &[&shards]).await?;

@@ -19,7 +19,7 @@ use crate::error::Failed;
 use crate::open_runs::OpenColumns;
 use crate::operations::write_operation;
 use crate::postgres::{Postgres, transact};
-use crate::row::{Entry, job_uuid, millis};
+use crate::row::{Entry, job_id, job_uuid, millis, shards};
 use crate::work::Work;
 
 /// Fires may share a shard; whoever changes its jobs may not.
@@ -101,9 +101,7 @@ impl Postgres {
             }
             answers.push(runs);
         }
-        let mut shards = columns.due.shard.clone();
-        shards.sort_unstable();
-        shards.dedup();
+        let shards = shards(columns.due.job.iter().map(|job| job_id(*job)));
         let refused = transact!(self, |client| {
             match extras.is_empty() {
                 true => self.fire_at_once(&client, &shards, &columns, now).await,

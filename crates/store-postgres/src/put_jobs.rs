@@ -17,7 +17,7 @@ use crate::fire::SHARE_SHARDS;
 use crate::open_runs::{OpenColumns, WRITE_OPEN, open_params};
 use crate::postgres::{Postgres, transact};
 use crate::requests::remember;
-use crate::row::{DELETED, Entry, job_id, job_record, job_state, job_uuid, shard};
+use crate::row::{DELETED, Entry, job_id, job_record, job_state, job_uuid, shards};
 use crate::work::Work;
 
 const INSERT_JOBS: &str = "
@@ -72,9 +72,7 @@ impl Postgres {
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         let sequences = self.sequences.take(&self.pool, triggers.len(), now).await?;
-        let mut shards: Vec<i16> = triggers.iter().map(|trigger| shard(trigger.job)).collect();
-        shards.sort_unstable();
-        shards.dedup();
+        let shards = shards(triggers.iter().map(|trigger| trigger.job));
         transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;
             let share = transaction.prepare_cached(SHARE_SHARDS).await?;

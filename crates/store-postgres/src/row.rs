@@ -1,5 +1,6 @@
 //! What rows are made of.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -116,6 +117,12 @@ pub(crate) fn worker_uuid(worker: WorkerId) -> Uuid {
 
 pub(crate) fn shard(job: JobId) -> i16 {
     job.shard().0 as i16
+}
+
+/// The shards of jobs, each once, in the order in which they are locked.
+pub(crate) fn shards(jobs: impl IntoIterator<Item = JobId>) -> Vec<i16> {
+    let shards: BTreeSet<i16> = jobs.into_iter().map(shard).collect();
+    shards.into_iter().collect()
 }
 
 pub(crate) fn millis(at: Timestamp) -> i64 {
