@@ -104,7 +104,10 @@ impl Engine {
                 pauses.push(entry);
                 continue;
             }
-            let current = stored.filter(|stored| stored.job.is_active());
+            let current = match stored {
+                Some(stored) if self.is_current(&stored, &entry)? => Some(stored),
+                _ => None,
+            };
             let firing = match &current {
                 Some(stored) => self.plan(stored, entry, epoch, now, &mut room)?,
                 // Nothing is born of a stale entry; firing it drops it.
@@ -139,6 +142,17 @@ impl Engine {
             }
         }
         Ok(fired)
+    }
+
+    /// Whether an entry is what its job waits for.
+    fn is_current(&self, stored: &Stored, entry: &Due) -> Result<bool, Error> {
+        if !stored.job.is_active() {
+            return Ok(false);
+        }
+        // A job that counts from completion may end more runs than the schedule's own, and each brings an entry: that of
+        // the last counts.
+        let may_be_old = counts_from_completion(&stored.job);
+        Ok(!(may_be_old && self.timetables.of(&stored.job)?.is_superseded(entry.slot, stored.progress)))
     }
 
     /// The jobs of due entries, in the versions these were made for, and what has been counted of them.

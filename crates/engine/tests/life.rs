@@ -187,6 +187,49 @@ fn periods_from_completion_start_when_the_run_has_ended_however_it_ended() {
 }
 
 #[test]
+fn a_triggered_run_moves_the_next_period_and_starts_no_second_chain() {
+    let world = World::new();
+    let registered = world.register("@every 5m from completion");
+    let worker = worker(&world, 1);
+    let complete = |world: &World| {
+        for run in claim(world, worker) {
+            let job = world.job_of(&run);
+            finish(world, worker, &run, &job, Some(Outcome::Succeeded)).unwrap();
+        }
+    };
+    world.fire(None);
+    complete(&world);
+    world.clock.advance(minutes(2));
+    block_on(world.engine.trigger(TENANT, registered.job.id, None, None)).unwrap();
+    complete(&world);
+    let mut all = Vec::new();
+    for _ in 0..20 {
+        all.extend(slots(&world.advance(minutes(1))));
+        complete(&world);
+    }
+    assert_eq!(all, ["12:07:00", "12:12:00", "12:17:00", "12:22:00"]);
+    assert_eq!(world.due().len(), 1);
+}
+
+#[test]
+fn a_triggered_run_that_ends_first_leaves_one_chain() {
+    let world = World::new();
+    let registered = world.register("@every 5m from completion");
+    let worker = worker(&world, 1);
+    world.fire(None);
+    let own = claim(&world, worker).remove(0);
+    block_on(world.engine.trigger(TENANT, registered.job.id, None, None)).unwrap();
+    let triggered = claim(&world, worker).remove(0);
+    for run in [triggered, own] {
+        world.clock.advance(minutes(1));
+        let job = world.job_of(&run);
+        finish(&world, worker, &run, &job, Some(Outcome::Succeeded)).unwrap();
+    }
+    assert_eq!(slots(&world.advance(minutes(20))), ["12:07:00"]);
+    assert_eq!(world.due(), [], "both entries are gone");
+}
+
+#[test]
 fn an_edit_while_a_run_is_open_does_not_lose_the_next_period() {
     let world = World::new();
     let registered = world.register("@every 5m from completion");

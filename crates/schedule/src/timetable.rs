@@ -270,6 +270,17 @@ impl Timetable {
         }
     }
 
+    /// Whether a completion has come since this slot was computed, for schedules that count from the last one: the slot
+    /// that counts is then another, at least a period after that completion.
+    pub fn is_superseded(&self, slot: Timestamp, progress: Progress) -> bool {
+        match (&self.slots, progress.last_completion) {
+            (Slots::Completion { period, .. }, Some(completed)) => {
+                floor_millis(completed).checked_add(*period).is_some_and(|due| floor_millis(slot) < due)
+            }
+            _ => false,
+        }
+    }
+
     /// The first instant from `at` on that calendars and bounds allow.
     fn allowed_from(&self, at: i64) -> Option<Timestamp> {
         let bounds = &self.schedule.bounds;

@@ -59,6 +59,21 @@ fn a_period_from_completion_waits_for_the_start() {
 }
 
 #[test]
+fn a_slot_from_completion_is_superseded_by_the_next_completion() {
+    let delay = Plan::new("@every 5m from completion", "UTC");
+    for (completed, slot, expected) in [
+        (Some("2026-01-01T12:00Z"), "2026-01-01T12:04:59.999Z", true),
+        (Some("2026-01-01T12:00Z"), "2026-01-01T12:05Z", false),
+        (Some("2026-01-01T12:00Z"), "2026-01-01T13:00Z", false),
+        (None, "2026-01-01T12:00Z", false),
+    ] {
+        let progress = Progress { fired: 1, last_completion: completed.map(at) };
+        let superseded = delay.bind().unwrap().is_superseded(at(slot), progress);
+        assert_eq!(superseded, expected, "{completed:?} {slot}");
+    }
+}
+
+#[test]
 fn a_period_from_completion_stops_at_the_end() {
     let mut delay = Plan::new("@every 5m from completion", "UTC");
     delay.schedule.bounds.end = Some(at("2026-01-01T12:00Z"));

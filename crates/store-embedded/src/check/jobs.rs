@@ -54,6 +54,11 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
         if u64::from(id.shard().0) >= checked.shards {
             checked.find("jobs", format!("job {id} is in shard {}, which is not there", id.shard().0));
         }
+        let completed: Option<i64> = row.get(6).map_err(failed)?;
+        let progress = Progress {
+            fired: row.get::<_, i64>(5).map_err(failed)?.unsigned_abs(),
+            last_completion: completed.map(timestamp).transpose()?,
+        };
         let mut current = 0;
         while let Some(entry) = due.take_up_to(id)? {
             if entry.job != id {
@@ -62,7 +67,9 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
                 let what =
                     format!("an entry of job {id} has version {}, newer than the job's", entry.version);
                 checked.find("due", what);
-            } else if entry.version < version {
+            } else if entry.version < version
+                || job.as_ref().is_some_and(|job| timetables.is_superseded(job, &entry, progress))
+            {
                 checked.due_stale += 1;
             } else {
                 current += 1;
@@ -122,11 +129,6 @@ fn walk(checked: &mut Checked, connection: &Connection, now: Timestamp) -> Resul
         {
             checked.find("job_keys", format!("key `{key}` does not lead to job {id}, which has it"));
         }
-        let completed: Option<i64> = row.get(6).map_err(failed)?;
-        let progress = Progress {
-            fired: row.get::<_, i64>(5).map_err(failed)?.unsigned_abs(),
-            last_completion: completed.map(timestamp).transpose()?,
-        };
         let is_idle = current == 0 && job.is_active();
         let has_slots = is_idle && timetables.has_slots(&job, progress, has_open_runs, now);
         if has_slots {
@@ -346,9 +348,7 @@ impl Timetables {
     fn has_slots(&mut self, job: &Job, progress: Progress, has_open_runs: bool, now: Timestamp) -> bool {
         let schedule = &job.spec.schedule;
         // The end of an open run brings the next slot of a job that counts from completion.
-        if has_open_runs
-            && matches!(&schedule.kind, Kind::Every(every) if matches!(every.origin(), Counted::Completion))
-        {
+        if has_open_runs && counts_from_completion(job) {
             return false;
         }
         // Calendars are not kept in the store yet; without them nobody can tell.
@@ -375,12 +375,27 @@ impl Timetables {
     }
 
     fn next(&self, job: &Job, progress: Progress, now: Timestamp) -> bool {
+        let timetable = self.timetable(job);
+        timetable.is_some_and(|timetable| timetable.next_given(now, progress).is_some())
+    }
+
+    /// Whether an entry was brought by an earlier completion than the job's last: firing it does nothing.
+    fn is_superseded(&self, job: &Job, entry: &DueRow, progress: Progress) -> bool {
+        let timetable = counts_from_completion(job).then(|| self.timetable(job)).flatten();
+        let slot = timestamp(entry.slot).ok();
+        timetable.zip(slot).is_some_and(|(timetable, slot)| timetable.is_superseded(slot, progress))
+    }
+
+    fn timetable(&self, job: &Job) -> Option<Timetable> {
         let binding = Binding {
             seed: Seed::of(&job.id.to_string()),
             registered_at: job.created_at,
             ..Binding::default()
         };
-        let timetable: Option<Timetable> = job.spec.schedule.timetable(&self.tzdb, &binding).ok();
-        timetable.is_some_and(|timetable| timetable.next_given(now, progress).is_some())
+        job.spec.schedule.timetable(&self.tzdb, &binding).ok()
     }
+}
+
+fn counts_from_completion(job: &Job) -> bool {
+    matches!(&job.spec.schedule.kind, Kind::Every(every) if matches!(every.origin(), Counted::Completion))
 }
