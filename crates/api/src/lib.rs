@@ -16,6 +16,7 @@ pub mod job;
 pub mod ledger;
 pub mod limits;
 pub mod merge;
+pub mod node;
 pub mod operation;
 pub mod page;
 pub mod payload;

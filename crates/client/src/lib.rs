@@ -15,6 +15,7 @@ pub mod import;
 mod jobs;
 pub mod list;
 mod meta;
+mod nodes;
 mod operations;
 mod runs;
 mod server;

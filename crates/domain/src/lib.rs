@@ -4,7 +4,7 @@
 //! No I/O, no async, no clock: time and randomness come in as arguments. Read in this order:
 //! [`job`] is what is registered, [`run`] what happens for one cause, [`lifecycle`] the only place
 //! where a run changes state, [`policy`] the decisions, [`ledger`] the account of every slot, [`operation`] long work
-//! over many runs.
+//! over many runs, [`placement`] which node fires what.
 
 pub mod attempt;
 pub mod id;
@@ -14,6 +14,7 @@ pub mod key;
 pub mod ledger;
 pub mod lifecycle;
 pub mod operation;
+pub mod placement;
 pub mod policy;
 pub mod run;
 pub mod tenant;
@@ -25,6 +26,7 @@ pub use job::{Job, Lane, Spec, Target};
 pub use key::IdempotencyKey;
 pub use ledger::LedgerEntry;
 pub use operation::Operation;
+pub use placement::{Node, Ownership, Placement, Roles};
 pub use run::{Cause, Lease, Run, RunState, WaitingFor};
 pub use tenant::{Tenant, TenantName};
 pub use work::{Finished, Held, Leased};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Version};
 use punctual_domain::work::Leased;
 use punctual_store::{Claim, Shards};
@@ -19,6 +19,9 @@ use crate::pass::{Duty, Next};
 
 /// A claim takes at most so many, so that other writes get their turn.
 const BATCH: usize = 1_000;
+
+/// How often runs are looked for that other nodes left.
+const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(1);
 
 impl Engine {
     /// Claims for the worker with most room. Says whether there may be more to claim.
@@ -81,13 +84,16 @@ pub(crate) struct Claiming {
     engine: Arc<Engine>,
     /// When the next run that waits for its time may be claimed.
     next_at: Option<Timestamp>,
+    /// When the runs of other nodes are looked for again.
+    look_at: Timestamp,
 }
 
 impl Claiming {
     /// Begins with a claim: what waits is not known.
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
         engine.wakes.claimable();
-        Claiming { engine, next_at: None }
+        let look_at = engine.clock.now();
+        Claiming { engine, next_at: None, look_at }
     }
 }
 
@@ -97,6 +103,11 @@ impl Duty for Claiming {
 
     async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
         let (desk, wakes) = (&self.engine.desk, &self.engine.wakes);
+        // What other nodes leave to be claimed is not told: it is looked for.
+        if self.engine.store.is_shared() && now >= self.look_at {
+            self.look_at = now + LOOK_EVERY;
+            self.next_at = self.engine.store.next_available_at(&Shards::All).await?;
+        }
         let is_time = self.next_at.is_some_and(|at| at <= now);
         // Room alone is no reason to ask the store.
         let may_wait = wakes.take_claimable() || desk.has_backlog.load(Ordering::Acquire) || is_time;
@@ -112,6 +123,7 @@ impl Duty for Claiming {
                 }
             }
         }
-        Ok(self.next_at.map_or(Next::Woken, Next::At))
+        let look_at = self.engine.store.is_shared().then_some(self.look_at);
+        Ok([self.next_at, look_at].into_iter().flatten().min().map_or(Next::Woken, Next::At))
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use punctual_domain::Placement;
 use punctual_domain::id::WorkerId;
 use punctual_schedule::Tzdb;
 use punctual_store::Store;
@@ -10,6 +11,7 @@ use punctual_store::Store;
 use crate::bodies::Bodies;
 use crate::clock::{Clock, Entropy};
 use crate::desk::{Desk, Seat};
+use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::timetables::Timetables;
 use crate::wake::Wakes;
@@ -56,6 +58,16 @@ impl Engine {
     /// An identity for a node or a worker, never used before.
     pub fn new_worker_id(&self) -> WorkerId {
         WorkerId::new(self.clock.now(), self.entropy.bits())
+    }
+
+    /// Live nodes, and the owners of all shards.
+    pub async fn placement(&self) -> Result<Placement, Error> {
+        Ok(self.store.placement(self.clock.now()).await?)
+    }
+
+    /// Why this node fires nothing, if it does not trust its clock.
+    pub fn doubt(&self) -> Option<String> {
+        self.clock.doubt().or_else(|| self.wakes.wrong_clock())
     }
 
     /// The figures of this node.

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, ShardId, Version, WorkerId};
@@ -24,26 +25,66 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::register::{due, end_of_pause};
 
-/// Under which epochs this node owns its shards.
+/// Under which epochs this node owns its shards, and until when it may fire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Epochs(HashMap<ShardId, Epoch>);
+pub struct Epochs {
+    held: HashMap<ShardId, Epoch>,
+    until: Option<Instant>,
+}
 
 impl Epochs {
     /// The shards that were acquired.
     pub fn new(acquired: impl IntoIterator<Item = (ShardId, Epoch)>) -> Self {
-        Epochs(acquired.into_iter().collect())
+        Epochs { held: acquired.into_iter().collect(), until: None }
     }
 
-    /// The shards.
-    pub(crate) fn shards(&self) -> Shards {
-        let mut shards: Vec<ShardId> = self.0.keys().copied().collect();
+    /// The shards that were acquired until a time.
+    pub(crate) fn until(acquired: impl IntoIterator<Item = (ShardId, Epoch)>, until: Instant) -> Self {
+        Epochs { until: Some(until), ..Epochs::new(acquired) }
+    }
+
+    /// The same without some.
+    pub(crate) fn without(&self, shards: impl IntoIterator<Item = ShardId>) -> Self {
+        let mut rest = self.clone();
+        for shard in shards {
+            rest.held.remove(&shard);
+        }
+        rest
+    }
+
+    /// Whether they may have been taken by another.
+    pub(crate) fn are_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether a shard is among them.
+    pub(crate) fn contains(&self, shard: ShardId) -> bool {
+        self.held.contains_key(&shard)
+    }
+
+    /// How many of them the others do not have, or have under another epoch.
+    pub(crate) fn count_missing_from(&self, others: &Epochs) -> usize {
+        self.held.iter().filter(|(shard, epoch)| others.held.get(shard) != Some(epoch)).count()
+    }
+
+    /// The shards, of so many that there are.
+    pub(crate) fn shards(&self, count: u16) -> Shards {
+        if self.held.len() == usize::from(count) {
+            return Shards::All;
+        }
+        let mut shards: Vec<ShardId> = self.held.keys().copied().collect();
         shards.sort_unstable();
         Shards::Some(shards)
     }
 
     pub(crate) fn of(&self, shard: ShardId) -> Epoch {
         // Epoch 0 is nobody's: the store refuses it.
-        self.0.get(&shard).copied().unwrap_or_default()
+        self.held.get(&shard).copied().unwrap_or_default()
     }
 }
 

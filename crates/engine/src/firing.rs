@@ -4,15 +4,17 @@
 //! batches of which a few are under way; those that were overdue when the node started are fired beside, and never
 //! make the others late; entries whose firing failed are fired again.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::id::ShardId;
 use punctual_domain::run::RunState;
 use punctual_domain::run::WaitingFor;
 use punctual_domain::work::Leased;
-use punctual_store::{Due, DueKey, DuePage, DueQuery, Shards};
+use punctual_store::{Due, DueKey, DuePage, DueQuery};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -49,10 +51,15 @@ const PAUSE: SignedDuration = SignedDuration::from_millis(500);
 /// Entries that were due this long before the start are not on time any more, whatever is done.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(1);
 
+/// How often the densities of shards are counted.
+const MEASURE_EVERY: SignedDuration = SignedDuration::from_secs(5);
+
 /// The loop.
 pub(crate) struct Firing {
     engine: Arc<Engine>,
     epochs: watch::Receiver<Arc<Epochs>>,
+    /// What is owned, as the horizon was read for.
+    owned: Arc<Epochs>,
     horizon: Horizon,
     overdue: Option<Overdue>,
     batches: JoinSet<Batch>,
@@ -62,6 +69,9 @@ pub(crate) struct Firing {
     is_busy: bool,
     reading: Option<JoinHandle<Result<DuePage, punctual_store::Error>>>,
     paused_until: Option<Timestamp>,
+    /// What was fired since the densities of shards were counted, and when they are counted next.
+    fired: HashMap<ShardId, u32>,
+    measure_at: Timestamp,
 }
 
 /// What was due when the node started, read from the oldest on.
@@ -70,6 +80,12 @@ struct Overdue {
     until: Timestamp,
     entries: std::collections::VecDeque<Due>,
     is_read: bool,
+}
+
+impl Overdue {
+    fn until(until: Timestamp) -> Self {
+        Overdue { after: None, until, entries: Default::default(), is_read: false }
+    }
 }
 
 /// A batch that was fired.
@@ -81,19 +97,77 @@ struct Batch {
 
 impl Firing {
     /// A loop that has read nothing.
-    pub(crate) fn new(engine: Arc<Engine>, epochs: watch::Receiver<Arc<Epochs>>) -> Self {
-        let from = engine.clock.now() - OVERDUE;
+    pub(crate) fn new(engine: Arc<Engine>, mut epochs: watch::Receiver<Arc<Epochs>>) -> Self {
+        let now = engine.clock.now();
+        let is_shared = engine.store.is_shared();
+        let owned = Arc::clone(&epochs.borrow_and_update());
         Firing {
             engine,
             epochs,
-            horizon: Horizon::new(from),
-            overdue: Some(Overdue { after: None, until: from, entries: Default::default(), is_read: false }),
+            owned,
+            horizon: Horizon::new(now - OVERDUE, is_shared),
+            overdue: Some(Overdue::until(now - OVERDUE)),
             batches: JoinSet::new(),
             overdue_batches: 0,
             is_busy: false,
             reading: None,
             paused_until: None,
+            fired: HashMap::new(),
+            measure_at: now + MEASURE_EVERY,
         }
+    }
+
+    /// Begins anew: everything is read again.
+    fn begin(&mut self, now: Timestamp) {
+        self.stop_reading();
+        self.horizon = Horizon::new(now - OVERDUE, self.engine.store.is_shared());
+        self.overdue = Some(Overdue::until(now - OVERDUE));
+    }
+
+    /// What a read brings that began before something was forgotten is not enough.
+    fn stop_reading(&mut self) {
+        if let Some(reading) = self.reading.take() {
+            reading.abort();
+        }
+    }
+
+    /// Looks which shards are owned now. What came is read; what went is not fired.
+    fn place(&mut self, now: Timestamp) {
+        let owned = Arc::clone(&self.epochs.borrow_and_update());
+        let (came, went) = (owned.count_missing_from(&self.owned), self.owned.count_missing_from(&owned));
+        self.owned = owned;
+        if came > 0 {
+            self.begin(now);
+        } else if went > 0 {
+            self.horizon.keep(&self.owned);
+            // A read under way may bring more of what went.
+            self.stop_reading();
+        }
+    }
+
+    /// Takes what other nodes made due.
+    fn take_news(&mut self) {
+        if let Some(at) = self.engine.wakes.take_news() {
+            self.stop_reading();
+            self.horizon.read_again(at);
+        }
+    }
+
+    /// Counts by shard what a minute brings, for [`crate::placement`]: what is known to come, or as much as was fired
+    /// before, since what is fired often is due again before it can be known.
+    fn measure(&mut self, now: Timestamp) {
+        if now < self.measure_at || !self.engine.store.is_shared() {
+            return;
+        }
+        let since = now.duration_since(self.measure_at - MEASURE_EVERY).as_millis().max(1);
+        self.measure_at = now + MEASURE_EVERY;
+        let mut densities: BTreeMap<ShardId, u32> = self.horizon.densities(now).into_iter().collect();
+        for (shard, fired) in self.fired.drain() {
+            let minute = u32::try_from(i128::from(fired) * 60_000 / since).unwrap_or(u32::MAX);
+            let density = densities.entry(shard).or_default();
+            *density = minute.max(*density);
+        }
+        self.engine.wakes.set_densities(densities.into_iter().collect());
     }
 
     /// Fires until told to stop; then lets what is under way finish.
@@ -102,9 +176,14 @@ impl Firing {
         while !*stop.borrow() {
             let now = engine.clock.now();
             self.paused_until = self.paused_until.filter(|until| *until > now);
-            self.horizon.take(engine.wakes.take());
+            if self.epochs.has_changed().unwrap_or_default() {
+                self.place(now);
+            }
+            self.horizon.take(engine.wakes.take(), &self.owned);
+            self.take_news();
             self.read_ahead(now);
-            if self.paused_until.is_none() {
+            self.measure(now);
+            if self.paused_until.is_none() && !self.owned.are_over() {
                 self.fire_due(now);
                 self.fire_overdue(now).await;
             }
@@ -121,6 +200,7 @@ impl Firing {
                 () = engine.desk.room_for_fire.notified() => {}
                 Some(batch) = self.batches.join_next() => self.finish(batch, now),
                 page = join(&mut self.reading) => self.absorb(page, now),
+                _ = self.epochs.changed() => self.place(now),
                 _ = stop.changed() => {}
             }
         }
@@ -153,7 +233,8 @@ impl Firing {
         }
         // How far the read will reach is not known before it is done.
         self.engine.wakes.set_reach(i64::MAX);
-        let (store, query) = (Arc::clone(&self.engine.store), self.horizon.query(now));
+        let shards = self.owned.shards(self.engine.store.shard_count());
+        let (store, query) = (Arc::clone(&self.engine.store), self.horizon.query(shards, now));
         self.reading = Some(tokio::spawn(async move { store.due(query).await }));
     }
 
@@ -231,7 +312,7 @@ impl Firing {
         let Some(overdue) = &mut self.overdue else { return false };
         if overdue.entries.is_empty() && !overdue.is_read {
             let query = DueQuery {
-                shards: Shards::All,
+                shards: self.owned.shards(self.engine.store.shard_count()),
                 after: overdue.after,
                 until: overdue.until,
                 limit: 10 * BATCH,
@@ -268,8 +349,11 @@ impl Firing {
         if is_overdue {
             self.overdue_batches += 1;
         }
+        for entry in &entries {
+            *self.fired.entry(entry.key.job.shard()).or_default() += 1;
+        }
         let engine = Arc::clone(&self.engine);
-        let epochs = Arc::clone(&self.epochs.borrow());
+        let epochs = Arc::clone(&self.owned);
         self.batches.spawn(async move {
             let begun = Instant::now();
             let mut result = engine.fire(entries.clone(), &epochs, room.clone()).await;
@@ -297,19 +381,13 @@ impl Firing {
             Err(error) => {
                 // Its entries are still in the store: reading everything anew finds them.
                 tracing::error!(%error, "a batch of firings broke off");
-                self.horizon = Horizon::new(now - OVERDUE);
                 self.overdue_batches = 0;
-                self.overdue = Some(Overdue {
-                    after: None,
-                    until: now - OVERDUE,
-                    entries: Default::default(),
-                    is_read: false,
-                });
+                self.begin(now);
                 return;
             }
         };
         if batch.is_overdue {
-            self.overdue_batches -= 1;
+            self.overdue_batches = self.overdue_batches.saturating_sub(1);
         }
         match batch.result {
             Ok(fired) => tracing::trace!(
@@ -320,6 +398,7 @@ impl Firing {
             ),
             Err(error) => {
                 self.horizon.put_back(batch.entries);
+                self.horizon.keep(&self.owned);
                 self.pause("fire", &error, now);
             }
         }

@@ -5,10 +5,11 @@
 //! is streamed through it. Memory does not grow with registered jobs.
 
 use jiff::{SignedDuration, Timestamp};
-use punctual_domain::id::{JobId, TenantId};
+use punctual_domain::id::{JobId, ShardId, TenantId};
 use punctual_domain::job::Lane;
-use punctual_store::{Due, DueKey, DuePage, DueQuery, Shards};
+use punctual_store::{Due, DueKey, DuePage, DueQuery, LOOK_AHEAD, Shards};
 
+use crate::fire::Epochs;
 use crate::wake::Offers;
 use crate::wheel::Wheel;
 
@@ -21,9 +22,6 @@ const PAGE: usize = 10_000;
 /// The wheel is refilled when it holds fewer than this and the cover is near.
 const LOW: usize = 30_000;
 
-/// How far ahead is read when little is due.
-const AHEAD: SignedDuration = SignedDuration::from_secs(600);
-
 /// The next read begins this long before the cover ends.
 const LEAD: SignedDuration = SignedDuration::from_secs(5);
 
@@ -34,16 +32,22 @@ pub(crate) struct Horizon {
     cover: DueKey,
     /// When the first entry beyond the cover is due; none if there is none.
     beyond: Option<Timestamp>,
+    /// Until where the last read was to look.
+    until: Timestamp,
+    /// Others write to the store as well: nothing is known beyond where a read looked.
+    is_shared: bool,
     popped: Vec<(i64, Due)>,
 }
 
 impl Horizon {
     /// A horizon that has read nothing after `from`.
-    pub(crate) fn new(from: Timestamp) -> Self {
+    pub(crate) fn new(from: Timestamp, is_shared: bool) -> Self {
         Horizon {
             wheel: Wheel::new(WHEEL_MAX, from.as_millisecond()),
             cover: end_of(from),
             beyond: Some(from),
+            until: from,
+            is_shared,
             popped: Vec::new(),
         }
     }
@@ -75,9 +79,9 @@ impl Horizon {
     }
 
     /// The next read.
-    pub(crate) fn query(&self, now: Timestamp) -> DueQuery {
-        let until = now.checked_add(AHEAD).unwrap_or(Timestamp::MAX);
-        DueQuery { shards: Shards::All, after: Some(self.cover), until, limit: PAGE }
+    pub(crate) fn query(&mut self, shards: Shards, now: Timestamp) -> DueQuery {
+        self.until = now.checked_add(LOOK_AHEAD).unwrap_or(Timestamp::MAX);
+        DueQuery { shards, after: Some(self.cover), until: self.until, limit: PAGE }
     }
 
     /// Takes what was read. Those that are due soon are returned, for their bodies to be fetched.
@@ -89,6 +93,10 @@ impl Horizon {
             (Some(next), _) => end_of(next - SignedDuration::from_millis(1)),
         };
         self.beyond = page.next_at;
+        if self.is_shared && self.beyond.is_none_or(|beyond| beyond > self.until) {
+            self.cover = end_of(self.until);
+            self.beyond = Some(self.until);
+        }
         let soon = now.checked_add(LEAD).unwrap_or(Timestamp::MAX);
         let near = page.entries.iter().filter(|entry| entry.key.at <= soon).copied().collect();
         for entry in page.entries {
@@ -97,9 +105,9 @@ impl Horizon {
         near
     }
 
-    /// Takes what was committed since the last look. Says whether everything must be read anew.
-    pub(crate) fn take(&mut self, offers: Offers) {
-        for entry in offers.entries {
+    /// Takes what was committed in owned shards since the last look.
+    pub(crate) fn take(&mut self, offers: Offers, owned: &Epochs) {
+        for entry in offers.entries.into_iter().filter(|entry| owned.contains(entry.key.job.shard())) {
             if entry.key <= self.cover {
                 self.insert(entry);
             } else {
@@ -109,6 +117,39 @@ impl Horizon {
         if offers.has_overflown {
             self.forget(self.wheel.next_at());
         }
+    }
+
+    /// Keeps the entries of owned shards only.
+    pub(crate) fn keep(&mut self, owned: &Epochs) {
+        self.wheel.retain(|_, entry| owned.contains(entry.key.job.shard()));
+    }
+
+    /// Others made something due: everything from there on is read again.
+    pub(crate) fn read_again(&mut self, from: Timestamp) {
+        if from <= self.cover.at {
+            self.forget(Some(from.as_millisecond()));
+        } else if self.beyond.is_none_or(|beyond| beyond > from) {
+            self.beyond = Some(from);
+        }
+    }
+
+    /// Slots of a minute from now on, by shard, as far as they are known.
+    pub(crate) fn densities(&mut self, now: Timestamp) -> Vec<(ShardId, u32)> {
+        let now = now.as_millisecond();
+        let end = (now + 60_000).min(self.cover.at.as_millisecond());
+        let mut counts = std::collections::BTreeMap::new();
+        self.wheel.retain(|at, entry| {
+            if at < end {
+                *counts.entry(entry.key.job.shard()).or_insert(0_u64) += 1;
+            }
+            true
+        });
+        // A busy wheel holds only seconds.
+        let known = u64::try_from(end - now).unwrap_or_default().clamp(1_000, 60_000);
+        let of = |(shard, count): (ShardId, u64)| {
+            (shard, u32::try_from(count * 60_000 / known).unwrap_or(u32::MAX))
+        };
+        counts.into_iter().map(of).collect()
     }
 
     /// Puts entries back whose firing failed.

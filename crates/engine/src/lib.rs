@@ -16,6 +16,7 @@ mod error;
 mod firing;
 mod heartbeat;
 mod horizon;
+mod look;
 mod metrics;
 mod node;
 mod pass;

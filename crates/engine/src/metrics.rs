@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -67,6 +68,11 @@ pub struct Metrics {
     pub(crate) body_misses: Counter,
     pub(crate) overdue_seconds: Gauge,
     pub(crate) overdue_jobs: Gauge,
+    pub(crate) nodes: Gauge,
+    pub(crate) shards: Gauge,
+    pub(crate) handed_over: Counter,
+    pub(crate) lost_shards: Counter,
+    pub(crate) clock_ahead: Gauge<f64, AtomicU64>,
     held: Gauge,
     concurrency: Gauge,
 }
@@ -99,6 +105,11 @@ impl Default for Metrics {
             body_misses: Counter::default(),
             overdue_seconds: Gauge::default(),
             overdue_jobs: Gauge::default(),
+            nodes: Gauge::default(),
+            shards: Gauge::default(),
+            handed_over: Counter::default(),
+            lost_shards: Counter::default(),
+            clock_ahead: Gauge::default(),
             held: Gauge::default(),
             concurrency: Gauge::default(),
         };
@@ -154,6 +165,14 @@ impl Metrics {
         registry.register_with_unit("fire_overdue", help, unit(), self.overdue_seconds.clone());
         let help = "Active jobs whose slot came more than a second ago and is not fired, of those in memory";
         registry.register("fire_overdue_jobs", help, self.overdue_jobs.clone());
+        registry.register("placement_nodes", "Nodes that are live", self.nodes.clone());
+        registry.register("placement_shards", "Shards that this node owns", self.shards.clone());
+        let help = "Shards that this node gave to another";
+        registry.register("placement_handed_over_shards", help, self.handed_over.clone());
+        let help = "Shards that went to another node because the lease had run out";
+        registry.register("placement_lost_shards", help, self.lost_shards.clone());
+        let help = "How far this node's clock is ahead of the store's";
+        registry.register_with_unit("placement_clock_ahead", help, unit(), self.clock_ahead.clone());
         registry.register("worker_held_attempts", "Attempts that are being executed", self.held.clone());
         registry.register("worker_concurrency", "Attempts that fit at a time", self.concurrency.clone());
     }

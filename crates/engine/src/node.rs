@@ -1,12 +1,15 @@
 //! A node: the loops of the engine, started in the order of a run's life.
 //!
-//! Promise: when [`Node::start`] returns, the shards are held and slots are fired; after [`Node::quiesce`] nothing is
-//! fired or claimed any more, no operation goes on, and what was leased has been handed to its worker; [`Node::stop`] gives the shards back.
+//! Promise: when [`Node::start`] returns, shards that were free are held and their slots are fired; after [`Node::quiesce`]
+//! nothing is fired or claimed any more, no operation goes on, what was leased has been handed to its worker, and other
+//! nodes have the shards; [`Node::stop`] gives back what is left.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use punctual_domain::id::WorkerId;
+use punctual_domain::placement::{self as domain, Roles};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -15,23 +18,39 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::Epochs;
 use crate::firing::Firing;
+use crate::look::{Looking, hear};
 use crate::operations::Operating;
-use crate::pass::{Duty, drive};
-use crate::placement::Placing;
+use crate::pass::{Duty, chain, drive};
+use crate::placement::{CAPACITY, Keeper};
 use crate::reclaim::Reclaiming;
 use crate::retain::Retaining;
 
 /// How a node behaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
-    /// How long shards and attempts stay with a node or worker that gives no sign of life.
+    /// How long attempts stay with a worker that gives no sign of life.
     pub lease: Duration,
+    /// How long shards stay with a node that gives no sign of life.
+    pub shard_lease: Duration,
+    /// What its operator calls it.
+    pub name: String,
+    /// Where its API listens.
+    pub address: Option<String>,
+    /// What it does.
+    pub roles: Roles,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        // Three heartbeats fit in, and a pause of the process of ten seconds is survived.
-        Options { lease: Duration::from_secs(15) }
+        Options {
+            // Three heartbeats fit in, and a pause of the process of ten seconds is survived.
+            lease: Duration::from_secs(15),
+            // A dead node's slots start this late, and a second more.
+            shard_lease: Duration::from_secs(5),
+            name: "node".into(),
+            address: None,
+            roles: Roles::ALL,
+        }
     }
 }
 
@@ -39,6 +58,7 @@ impl Default for Options {
 pub struct Node {
     engine: Arc<Engine>,
     id: WorkerId,
+    keeper: Keeper,
     /// Ends firing, claiming and operations.
     quiesce: watch::Sender<bool>,
     /// Ends everything else.
@@ -48,27 +68,45 @@ pub struct Node {
 }
 
 impl Node {
-    /// Takes the shards and starts the loops. The id must be new at every start of the process.
+    /// Takes its shards and starts the loops. The id must be new at every start of the process.
     pub async fn start(engine: Arc<Engine>, id: WorkerId, options: Options) -> Result<Node, Error> {
         let (epochs, epochs_now) = watch::channel(Arc::new(Epochs::default()));
-        let mut placing = Placing { engine: Arc::clone(&engine), owner: id, lease: options.lease, epochs };
-        placing.run_once(engine.clock.now()).await?;
+        let me = domain::Node {
+            id,
+            name: options.name,
+            address: options.address,
+            release: env!("CARGO_PKG_VERSION").into(),
+            roles: options.roles,
+            started_at: engine.clock.now(),
+            capacity: CAPACITY,
+            clock_ahead: SignedDuration::ZERO,
+        };
+        let mut keeper = Keeper::new(Arc::clone(&engine), me, options.shard_lease, epochs);
+        keeper.run_once(engine.clock.now()).await?;
         let (quiesce, quiesced) = watch::channel(false);
         let (stop, stopped) = watch::channel(false);
         let (mut firing, mut others) = (JoinSet::new(), JoinSet::new());
         let clock = || Arc::clone(&engine.clock);
-        others.spawn(drive(placing, clock(), Vec::new(), stopped.clone()));
+        let wakes = vec![Arc::clone(&engine.wakes.placement)];
+        others.spawn(drive(keeper.clone(), clock(), wakes, stopped.clone()));
         let operating = Operating::new(Arc::clone(&engine), epochs_now.clone());
+        let retaining = Retaining { engine: Arc::clone(&engine), epochs: epochs_now.clone() };
         firing.spawn(Firing::new(Arc::clone(&engine), epochs_now).run(quiesced.clone()));
         let claiming = Claiming::new(Arc::clone(&engine));
         let wakes = vec![Arc::clone(&engine.wakes.claimable), Arc::clone(&engine.desk.room_for_claim)];
         firing.spawn(drive(claiming, clock(), wakes, quiesced.clone()));
         let wakes = vec![Arc::clone(&engine.wakes.operations)];
         firing.spawn(drive(operating, clock(), wakes, quiesced));
+        if engine.store.is_shared() {
+            let wakes = vec![Arc::clone(&engine.wakes.news)];
+            let looking = Looking { engine: Arc::clone(&engine), node: id };
+            others.spawn(drive(looking, clock(), wakes, stopped.clone()));
+            others.spawn(hear(Arc::clone(&engine), stopped.clone()));
+        }
         let reclaiming = Reclaiming::new(Arc::clone(&engine), options.lease);
         others.spawn(drive(reclaiming, clock(), Vec::new(), stopped.clone()));
-        others.spawn(drive(Retaining(Arc::clone(&engine)), clock(), Vec::new(), stopped));
-        Ok(Node { engine, id, quiesce, stop, firing, others })
+        others.spawn(drive(retaining, clock(), Vec::new(), stopped));
+        Ok(Node { engine, id, keeper, quiesce, stop, firing, others })
     }
 
     /// Its id.
@@ -76,17 +114,23 @@ impl Node {
         self.id
     }
 
-    /// Stops firing, claiming and operations, and waits until what was under way is done.
+    /// Stops firing, claiming and operations, waits until what was under way is done, and gives the shards to other
+    /// nodes.
     pub async fn quiesce(&mut self) {
         self.quiesce.send_replace(true);
         while self.firing.join_next().await.is_some() {}
+        if let Err(error) = self.keeper.hand_over_all().await {
+            tracing::warn!(error = %chain(&error), "cannot hand the shards over; others take them when the lease is over");
+        }
     }
 
     /// Stops everything and gives the shards back.
     pub async fn stop(mut self) -> Result<(), Error> {
-        self.quiesce().await;
+        if !self.firing.is_empty() {
+            self.quiesce().await;
+        }
         self.stop.send_replace(true);
         while self.others.join_next().await.is_some() {}
-        Ok(self.engine.store.release(self.id, self.engine.clock.now()).await?)
+        Ok(self.engine.store.leave(self.id, self.engine.clock.now()).await?)
     }
 }

@@ -138,7 +138,7 @@ impl Engine {
     /// Does the next step of each operation that may go on, the longest waiting first.
     pub async fn operate(&self, epochs: &Epochs) -> Result<Operated, Error> {
         let now = self.clock.now();
-        let found = self.store.runnable(&epochs.shards(), now, TURNS_MAX).await?;
+        let found = self.store.runnable(&epochs.shards(self.store.shard_count()), now, TURNS_MAX).await?;
         let mut operated = Operated { steps: 0, next_at: found.next_at };
         let mut steps = Vec::new();
         let mut runs = 0;

@@ -1,45 +1,207 @@
-//! Keeps this node's shards.
+//! Keeps this node's share of the shards.
 //!
-//! Runs three times in the life of a lease. Promise: the node fires only under epochs it holds; what it could not
-//! renew in time is lost to it, and the store refuses what it fires.
+//! Runs every second, and when another node gives a sign. Promise: the node fires only under epochs it holds, and stops
+//! by itself before another may take them; shards go to nodes as [`Placement::targets`] says, each from hand to hand while
+//! both are alive; a node whose clock is wrong gets none.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use punctual_domain::id::WorkerId;
-use punctual_store::Shards;
-use tokio::sync::watch;
+use punctual_domain::id::{ShardId, WorkerId};
+use punctual_domain::placement::{Node, Placement};
+use punctual_store::{Attendance, Shards};
+use tokio::sync::{Mutex, watch};
 
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::Epochs;
 use crate::pass::{Duty, Next};
 
-/// The duty.
+/// The capacity of a node that keeps up.
+pub(crate) const CAPACITY: u32 = 64;
+
+/// A node that cannot keep up goes down to this, and no further: it has to show that it can again.
+const CAPACITY_MIN: u32 = 4;
+
+/// A node that was behind for so many passes in a row takes less.
+const STRAINED: u32 = 3;
+
+/// A clock that differs more than this from the store's is wrong: its slots would be early or late.
+const CLOCK_MAX: SignedDuration = SignedDuration::from_secs(1);
+
+/// A pass is made at least this often.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// What keeps the shards of one node.
 pub(crate) struct Placing {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) owner: WorkerId,
-    pub(crate) lease: Duration,
-    pub(crate) epochs: watch::Sender<Arc<Epochs>>,
+    engine: Arc<Engine>,
+    me: Node,
+    lease: Duration,
+    epochs: watch::Sender<Arc<Epochs>>,
+    /// Passes in a row in which firing was behind.
+    strained: u32,
+    /// Whether it gives everything away.
+    is_leaving: bool,
+}
+
+/// The duty. A node that leaves makes a pass by itself.
+#[derive(Clone)]
+pub(crate) struct Keeper(Arc<Mutex<Placing>>);
+
+impl Keeper {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        me: Node,
+        lease: Duration,
+        epochs: watch::Sender<Arc<Epochs>>,
+    ) -> Self {
+        let placing = Placing { engine, me, lease, epochs, strained: 0, is_leaving: false };
+        Keeper(Arc::new(Mutex::new(placing)))
+    }
+
+    /// Gives every shard to another node, if there is one.
+    pub(crate) async fn hand_over_all(&self) -> Result<(), Error> {
+        let mut placing = self.0.lock().await;
+        placing.is_leaving = true;
+        let now = placing.engine.clock.now();
+        placing.place(now).await
+    }
 }
 
 #[async_trait]
-impl Duty for Placing {
+impl Duty for Keeper {
     const NAME: &'static str = "placement";
 
     async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
-        let held = self.engine.store.acquire(self.owner, Shards::All, self.lease, now).await?;
-        let epochs = Epochs::new(held);
-        self.epochs.send_if_modified(|current| {
-            let has_changed = **current != epochs;
-            if has_changed {
-                *current = Arc::new(epochs);
+        let mut placing = self.0.lock().await;
+        placing.place(now).await?;
+        let every = SignedDuration::try_from(EVERY.min(placing.lease / 4));
+        Ok(Next::At(now + every.unwrap_or(SignedDuration::from_secs(1))))
+    }
+}
+
+impl Placing {
+    async fn place(&mut self, now: Timestamp) -> Result<(), Error> {
+        let engine = Arc::clone(&self.engine);
+        self.me.capacity = self.capacity();
+        let densities = engine.wakes.densities();
+        engine.store.attend(Attendance { node: self.me.clone(), densities }, self.lease, now).await?;
+        let (asked, asked_at) = (Instant::now(), engine.clock.now());
+        let placement = engine.store.placement(now).await?;
+        if engine.store.is_shared() {
+            self.compare_clocks(asked_at, asked.elapsed(), placement.at);
+        }
+        engine.metrics.nodes.set(placement.nodes.len() as i64);
+        let targets = placement.targets();
+        self.give(&placement, &targets, now).await?;
+        self.keep(&placement, &targets, now).await
+    }
+
+    /// What it can fire, compared to others: less while it is behind, and slowly more again.
+    fn capacity(&mut self) -> u32 {
+        if self.is_leaving || !self.me.roles.scheduler || self.engine.wakes.has_wrong_clock() {
+            return 0;
+        }
+        let is_behind = self.engine.wakes.is_behind.load(Ordering::Relaxed);
+        self.strained = if is_behind { self.strained + 1 } else { 0 };
+        match self.me.capacity {
+            0 => CAPACITY,
+            capacity if self.strained >= STRAINED => {
+                self.strained = 0;
+                (capacity * 3 / 4).max(CAPACITY_MIN)
             }
-            has_changed
+            capacity if is_behind => capacity,
+            capacity => (capacity + 1).min(CAPACITY),
+        }
+    }
+
+    /// Says how far the clock is from the store's, which was read between asking and the answer.
+    fn compare_clocks(&mut self, asked_at: Timestamp, took: Duration, stores: Timestamp) {
+        let half = SignedDuration::try_from(took / 2).unwrap_or_default();
+        let ahead = (asked_at + half).duration_since(stores);
+        self.me.clock_ahead = ahead;
+        self.engine.metrics.clock_ahead.set(ahead.as_secs_f64());
+        // What the answer's way may explain is not held against the clock.
+        let is_wrong = ahead.abs() - half > CLOCK_MAX;
+        let was_wrong = self.engine.wakes.has_wrong_clock();
+        let why = is_wrong.then(|| {
+            format!(
+                "this node's clock is {:.3} s ahead of the database's; it fires nothing",
+                ahead.as_secs_f64()
+            )
         });
-        let third = SignedDuration::try_from(self.lease / 3).unwrap_or(SignedDuration::from_secs(1));
-        Ok(Next::At(now + third))
+        if let Some(why) = why.as_ref().filter(|_| !was_wrong) {
+            tracing::error!("{why}");
+        } else if was_wrong && !is_wrong {
+            tracing::info!("this node's clock agrees with the database's again");
+        }
+        self.engine.wakes.set_wrong_clock(why);
+    }
+
+    /// Gives shards to those who should have them. What is given is not fired any more, before anybody else does.
+    async fn give(
+        &mut self,
+        placement: &Placement,
+        targets: &BTreeMap<ShardId, WorkerId>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let mine = placement.shards.iter().filter(|shard| shard.owner == Some(self.me.id));
+        let given: Vec<(ShardId, WorkerId)> = mine
+            .filter_map(|shard| Some((shard.shard, *targets.get(&shard.shard)?)))
+            .filter(|(_, target)| *target != self.me.id)
+            .collect();
+        if given.is_empty() {
+            return Ok(());
+        }
+        let rest = self.epochs.borrow().without(given.iter().map(|(shard, _)| *shard));
+        self.publish(rest);
+        tracing::info!(shards = given.len(), "handing over");
+        self.engine.metrics.handed_over.inc_by(given.len() as u64);
+        Ok(self.engine.store.hand_over(self.me.id, given, self.lease, now).await?)
+    }
+
+    /// Takes what nobody holds and what this node should have, and keeps what it has.
+    async fn keep(
+        &mut self,
+        placement: &Placement,
+        targets: &BTreeMap<ShardId, WorkerId>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        if self.engine.wakes.has_wrong_clock() {
+            // What nobody would take is left to run out.
+            self.publish(Epochs::default());
+            return Ok(());
+        }
+        let is_free = |shard: ShardId| {
+            let ownership = &placement.shards[usize::from(shard.0)];
+            ownership.owner.is_none() || ownership.expires_at < placement.at
+        };
+        let wanted: Vec<ShardId> = targets
+            .iter()
+            .filter(|(shard, target)| **target == self.me.id && is_free(**shard))
+            .map(|(shard, _)| *shard)
+            .collect();
+        let sent = Instant::now();
+        let before = Arc::clone(&self.epochs.borrow());
+        let held = self.engine.store.acquire(self.me.id, Shards::Some(wanted), self.lease, now).await?;
+        // The lease counts from when it was asked for; a fifth is for clocks that run at different speeds, and for a
+        // batch that is under way.
+        let epochs = Epochs::until(held, sent + self.lease * 4 / 5);
+        let lost = before.count_missing_from(&epochs);
+        if lost > 0 {
+            tracing::warn!(shards = lost, "shards went to another node, because the lease had run out");
+            self.engine.metrics.lost_shards.inc_by(lost as u64);
+        }
+        self.engine.metrics.shards.set(epochs.len() as i64);
+        self.publish(epochs);
+        Ok(())
+    }
+
+    fn publish(&self, epochs: Epochs) {
+        self.epochs.send_replace(Arc::new(epochs));
     }
 }

@@ -6,6 +6,8 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
+use punctual_domain::id::ShardId;
 use punctual_store::Due;
 use tokio::sync::Notify;
 
@@ -25,6 +27,16 @@ pub(crate) struct Wakes {
     is_claimable: AtomicBool,
     /// An operation was started.
     pub(crate) operations: Arc<Notify>,
+    /// Another node made something due.
+    pub(crate) news: Arc<Notify>,
+    /// The earliest entry that others made due and the horizon has not read.
+    news_at: Mutex<Option<Timestamp>>,
+    /// Another node gave shards away.
+    pub(crate) placement: Arc<Notify>,
+    /// Slots of the next minute, by shard.
+    densities: Mutex<Vec<(ShardId, u32)>>,
+    /// Why nothing is fired, if the clock is wrong.
+    wrong_clock: Mutex<Option<String>>,
     /// Slots have been due for more than a second and are not fired yet: what can wait does.
     pub(crate) is_behind: AtomicBool,
 }
@@ -61,6 +73,41 @@ impl Wakes {
     /// What was offered since the last time.
     pub(crate) fn take(&self) -> Offers {
         std::mem::take(&mut self.offers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells the horizon that others made something due.
+    pub(crate) fn tell_news(&self, at: Timestamp) {
+        let mut news = self.news_at.lock().unwrap_or_else(PoisonError::into_inner);
+        *news = Some(news.map_or(at, |known| known.min(at)));
+        drop(news);
+        self.due.notify_one();
+    }
+
+    /// The earliest entry that others made due since the last time.
+    pub(crate) fn take_news(&self) -> Option<Timestamp> {
+        self.news_at.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Slots of the next minute, by shard.
+    pub(crate) fn densities(&self) -> Vec<(ShardId, u32)> {
+        self.densities.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_densities(&self, densities: Vec<(ShardId, u32)>) {
+        *self.densities.lock().unwrap_or_else(PoisonError::into_inner) = densities;
+    }
+
+    pub(crate) fn has_wrong_clock(&self) -> bool {
+        self.wrong_clock().is_some()
+    }
+
+    /// Why nothing is fired, if the clock is wrong.
+    pub(crate) fn wrong_clock(&self) -> Option<String> {
+        self.wrong_clock.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_wrong_clock(&self, why: Option<String>) {
+        *self.wrong_clock.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
     /// Tells the claim loop that a run may have become claimable, after its commit.

@@ -53,7 +53,11 @@ impl World {
 
     async fn start(mut self) -> Self {
         let id = self.engine.new_worker_id();
-        self.node = Some(Node::start(self.engine.clone(), id, Options { lease: LEASE }).await.unwrap());
+        self.node = Some(
+            Node::start(self.engine.clone(), id, Options { lease: LEASE, ..Options::default() })
+                .await
+                .unwrap(),
+        );
         settle().await;
         self
     }

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use punctual_domain::Roles;
 use punctual_worker::targets::http::Policy;
 use serde::Deserialize;
 
@@ -42,6 +43,22 @@ pub(crate) struct Settings {
     /// Seconds without a sign of life after which a worker's attempts go to others [default: 15].
     #[arg(long, env = "PUNCTUAL_LEASE", value_name = "SECONDS")]
     lease: Option<u64>,
+    /// Seconds without a sign of life after which a node's shards go to others [default: 5].
+    #[arg(long, env = "PUNCTUAL_SHARD_LEASE", value_name = "SECONDS")]
+    shard_lease: Option<u64>,
+    /// What this node is called among others [default: the name of the machine and the port].
+    #[arg(long, env = "PUNCTUAL_NAME", value_name = "NAME")]
+    name: Option<String>,
+    /// What this node does: `api` answers requests, `scheduler` fires slots, `worker` executes runs [default: all].
+    #[arg(long, env = "PUNCTUAL_ROLES", value_name = "ROLE", value_delimiter = ',')]
+    roles: Option<Vec<Role>>,
+    /// Queues that this node's worker serves [default: all].
+    #[arg(long, env = "PUNCTUAL_QUEUES", value_name = "QUEUE", value_delimiter = ',')]
+    queues: Option<Vec<String>>,
+    /// How nodes hear of each other: `listen` on a connection of its own, or `poll` the database, which works behind
+    /// a pool such as PgBouncer too [default: listen].
+    #[arg(long, env = "PUNCTUAL_WAKEUPS", value_name = "HOW")]
+    wakeups: Option<Wakeups>,
     /// Seconds that running attempts get to end when the server is stopped [default: 30].
     #[arg(long, env = "PUNCTUAL_GRACE", value_name = "SECONDS")]
     grace: Option<u64>,
@@ -51,6 +68,28 @@ pub(crate) struct Settings {
     /// Private networks that callbacks may go to, as 10.1.0.0/16.
     #[arg(long, env = "PUNCTUAL_ALLOW_CIDRS", value_name = "CIDR", value_delimiter = ',')]
     allow_cidrs: Option<Vec<String>>,
+}
+
+/// What a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// Answers requests.
+    Api,
+    /// Fires slots.
+    Scheduler,
+    /// Executes runs.
+    Worker,
+}
+
+/// How nodes hear of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Wakeups {
+    /// On a connection of its own.
+    Listen,
+    /// By asking.
+    Poll,
 }
 
 /// How the log is written.
@@ -74,6 +113,11 @@ pub(crate) struct Config {
     pub(crate) log: String,
     pub(crate) concurrency: usize,
     pub(crate) lease: u64,
+    pub(crate) shard_lease: u64,
+    pub(crate) name: Option<String>,
+    pub(crate) roles: Roles,
+    pub(crate) queues: Vec<String>,
+    pub(crate) wakeups: Wakeups,
     pub(crate) grace: u64,
     pub(crate) allow_loopback: bool,
     pub(crate) allow_cidrs: Vec<String>,
@@ -103,6 +147,15 @@ impl Config {
             log: flags.log.or(file.log).unwrap_or_else(|| "info".into()),
             concurrency: flags.concurrency.or(file.concurrency).unwrap_or(4_096),
             lease: flags.lease.or(file.lease).unwrap_or(15),
+            shard_lease: flags.shard_lease.or(file.shard_lease).unwrap_or(5),
+            name: flags.name.or(file.name),
+            roles: flags.roles.or(file.roles).map_or(Roles::ALL, |roles| Roles {
+                api: roles.contains(&Role::Api),
+                scheduler: roles.contains(&Role::Scheduler),
+                worker: roles.contains(&Role::Worker),
+            }),
+            queues: flags.queues.or(file.queues).unwrap_or_default(),
+            wakeups: flags.wakeups.or(file.wakeups).unwrap_or(Wakeups::Listen),
             grace: flags.grace.or(file.grace).unwrap_or(30),
             allow_loopback: flags
                 .allow_loopback
@@ -136,6 +189,12 @@ impl Config {
         }
         if !(3..=3_600).contains(&self.lease) {
             return wrong(format!("lease: {} is not between 3 and 3600 seconds", self.lease));
+        }
+        if !(2..=600).contains(&self.shard_lease) {
+            return wrong(format!("shard-lease: {} is not between 2 and 600 seconds", self.shard_lease));
+        }
+        if self.roles.names().is_empty() {
+            return wrong("roles: none is given; leave the setting out for all".into());
         }
         if self.grace > 86_400 {
             return wrong(format!("grace: {} is more than a day", self.grace));
@@ -176,6 +235,17 @@ impl Config {
         line("log", format!("{:?}", self.log));
         line("concurrency", self.concurrency.to_string());
         line("lease", self.lease.to_string());
+        line("shard-lease", self.shard_lease.to_string());
+        if let Some(name) = &self.name {
+            line("name", format!("{name:?}"));
+        }
+        line("roles", format!("{:?}", self.roles.names()));
+        line("queues", format!("{:?}", self.queues));
+        let wakeups = match self.wakeups {
+            Wakeups::Listen => "listen",
+            Wakeups::Poll => "poll",
+        };
+        line("wakeups", format!("{wakeups:?}"));
         line("grace", self.grace.to_string());
         line("allow-loopback", self.allow_loopback.to_string());
         line("allow-cidrs", format!("{:?}", self.allow_cidrs));
@@ -212,7 +282,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_file_that_says_the_same() {
         let config =
-            file("data = \"/a b/\\\"c\\\"\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"").unwrap();
+            file("data = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"").unwrap();
         let again = file(&config.print()).unwrap();
         assert_eq!(format!("{config:?}"), format!("{again:?}"));
     }
@@ -225,6 +295,9 @@ mod tests {
             ("listen = \"nowhere\"", "listen"),
             ("concurrency = 0", "concurrency: 0"),
             ("lease = 1", "lease: 1"),
+            ("shard-lease = 1", "shard-lease: 1"),
+            ("roles = []", "roles: none"),
+            ("roles = [\"boss\"]", "boss"),
             ("allow-cidrs = [\"10.0.0.0/99\"]", "allow-cidrs"),
         ] {
             match file(text) {

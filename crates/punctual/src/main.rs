@@ -33,6 +33,8 @@ enum Command {
     Run(commands::run::Arguments),
     Serve(commands::serve::Arguments),
     Tenant(commands::tenant::Arguments),
+    Nodes(commands::node::Nodes),
+    Shards(commands::node::Shards),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +50,8 @@ fn main() -> ExitCode {
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Tenant(arguments) => commands::tenant::run(&arguments),
+        Command::Nodes(arguments) => commands::node::nodes(&arguments),
+        Command::Shards(arguments) => commands::node::shards(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

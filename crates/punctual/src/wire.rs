@@ -27,16 +27,13 @@ use crate::Error;
 /// Shards of a new data directory: enough for a large cluster to share, if the data ever moves to one.
 pub const SHARDS: u16 = 64;
 
-/// How often a node that stands by looks whether the shards are free.
-const STAND_BY: Duration = Duration::from_millis(500);
-
 /// Where jobs and runs are kept.
 #[derive(Clone, Debug)]
 pub enum Storage {
     /// In a data directory.
     Embedded(PathBuf),
-    /// In a PostgreSQL database, shared with other nodes: its address.
-    Postgres(String),
+    /// In a PostgreSQL database, shared with other nodes.
+    Postgres(punctual_store_postgres::Options),
     /// In memory, gone with the process: for tests and comparisons.
     Memory,
 }
@@ -55,8 +52,10 @@ pub struct Options {
     pub secrets: Vec<Secret>,
     /// Attempts at a time.
     pub concurrency: usize,
-    /// How long shards and attempts stay with a process that gives no sign of life.
-    pub lease: Duration,
+    /// Queues that the worker serves; all, if none is named.
+    pub queues: Vec<Arc<str>>,
+    /// What the node is and does.
+    pub node: punctual_engine::Options,
 }
 
 impl Options {
@@ -69,7 +68,8 @@ impl Options {
             http: http::Options::default(),
             secrets: Vec::new(),
             concurrency: punctual_worker::Options::default().concurrency,
-            lease: punctual_engine::Options::default().lease,
+            queues: Vec::new(),
+            node: punctual_engine::Options::default(),
         }
     }
 }
@@ -94,9 +94,8 @@ impl Parts {
         let (mut embedded, mut postgres) = (None, None);
         let store: Arc<dyn Store> = match storage {
             Storage::Memory => Arc::new(Memory::new(SHARDS)),
-            Storage::Postgres(address) => {
-                let options = punctual_store_postgres::Options::new(address);
-                Arc::clone(postgres.insert(Arc::new(Postgres::open(&options).await?))) as Arc<dyn Store>
+            Storage::Postgres(options) => {
+                Arc::clone(postgres.insert(Arc::new(Postgres::open(options).await?))) as Arc<dyn Store>
             }
             Storage::Embedded(directory) => {
                 let options =
@@ -115,7 +114,8 @@ pub struct Running {
     /// What it runs on.
     pub parts: Parts,
     node: Node,
-    worker: Worker,
+    /// None, if the node does not execute.
+    worker: Option<Worker>,
 }
 
 impl Running {
@@ -135,15 +135,13 @@ impl Running {
             now: Timestamp::now,
         };
         let id = parts.engine.new_worker_id();
-        let node_options = punctual_engine::Options { lease: options.lease };
-        let transport = Arc::new(Local(Arc::clone(&parts.engine)));
-        let worker_options =
-            punctual_worker::Options { concurrency: options.concurrency, heartbeat_every: options.lease / 3 };
-        if let Some(store) = &parts.postgres {
-            wait_for_shards(store, id, options.lease, &*parts.clock).await?;
-        }
-        let worker = Worker::start(transport, targets, worker_options);
-        let node = Node::start(Arc::clone(&parts.engine), id, node_options).await?;
+        let transport = Arc::new(Local { engine: Arc::clone(&parts.engine), queues: options.queues });
+        let worker_options = punctual_worker::Options {
+            concurrency: options.concurrency,
+            heartbeat_every: options.node.lease / 3,
+        };
+        let worker = options.node.roles.worker.then(|| Worker::start(transport, targets, worker_options));
+        let node = Node::start(Arc::clone(&parts.engine), id, options.node).await?;
         Ok(Running { parts, node, worker })
     }
 
@@ -159,9 +157,9 @@ impl Running {
 
     /// All figures of this process, as Prometheus reads them.
     pub fn metrics(&self) -> Arc<dyn Fn() -> String + Send + Sync> {
-        let (engine, load) = (Arc::clone(&self.parts.engine), self.worker.load());
+        let (engine, load) = (Arc::clone(&self.parts.engine), self.worker.as_ref().map(Worker::load));
         Arc::new(move || {
-            let (held, concurrency) = load();
+            let (held, concurrency) = load.as_ref().map_or((0, 0), |load| load());
             engine.metrics().set_worker(held, concurrency);
             engine.metrics().text()
         })
@@ -169,7 +167,7 @@ impl Running {
 
     /// How many attempts are being executed.
     pub fn held(&self) -> usize {
-        self.worker.held()
+        self.worker.as_ref().map_or(0, Worker::held)
     }
 
     /// Whether runs wait that may be claimed now.
@@ -182,41 +180,26 @@ impl Running {
     /// Stops firing, lets what is running end within `grace`, gives the rest back, and closes.
     pub async fn stop(mut self, grace: Duration) -> Result<Stopped, Error> {
         self.node.quiesce().await;
-        let stopped = self.worker.stop(grace).await;
+        let stopped = match self.worker {
+            Some(worker) => worker.stop(grace).await,
+            None => Stopped::default(),
+        };
         self.node.stop().await?;
         Ok(stopped)
     }
 }
 
-/// Waits until no other node owns the shards of a database: one node fires, others stand by.
-async fn wait_for_shards(
-    store: &Postgres,
-    id: WorkerId,
-    lease: Duration,
-    clock: &dyn Clock,
-) -> Result<(), Error> {
-    let mut is_told = false;
-    loop {
-        let held = Store::acquire(store, id, punctual_store::Shards::All, lease, clock.now()).await;
-        if held.map_err(punctual_engine::Error::from)?.len() == usize::from(store.shard_count()) {
-            return Ok(());
-        }
-        if !is_told {
-            tracing::info!("another node owns the shards of the database; waiting for it to go");
-            is_told = true;
-        }
-        tokio::time::sleep(STAND_BY).await;
-    }
-}
-
 /// The worker's way to the engine of its own process.
-struct Local(Arc<Engine>);
+struct Local {
+    engine: Arc<Engine>,
+    queues: Vec<Arc<str>>,
+}
 
 #[async_trait]
 impl Transport for Local {
     async fn open(&self) -> Result<Arc<dyn Session>, Unreachable> {
-        let seat = self.0.seat(self.0.new_worker_id(), Vec::new());
-        Ok(Arc::new(LocalSession { engine: Arc::clone(&self.0), seat }))
+        let seat = self.engine.seat(self.engine.new_worker_id(), self.queues.clone());
+        Ok(Arc::new(LocalSession { engine: Arc::clone(&self.engine), seat }))
     }
 }
 

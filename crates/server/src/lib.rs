@@ -16,6 +16,7 @@ mod front;
 mod import;
 mod jobs;
 mod meta;
+mod nodes;
 mod once;
 mod openapi;
 mod operations;
@@ -27,5 +28,5 @@ mod tenants;
 
 pub use access::{Access, Caller, Denied, Loopback, Needs, Role};
 pub use openapi::document;
-pub use routes::{Endpoint, TABLE, router};
+pub use routes::{Endpoint, TABLE, probes, router};
 pub use state::{Health, Limits, State};

@@ -11,6 +11,7 @@ use punctual_api::health::{Readiness, Version};
 use punctual_api::import::{BulkResult, ImportLine};
 use punctual_api::job::{Pause, Trigger, Upcoming};
 use punctual_api::ledger::LedgerEntry;
+use punctual_api::node::{Node, Shard};
 use punctual_api::operation::Operation;
 use punctual_api::tenant::{Tenant, TenantSpec};
 use punctual_api::{Job, JobSpec, Page, Run, RunSummary};
@@ -19,7 +20,7 @@ use crate::access::{Needs, gate};
 use crate::openapi::{Shape, json, list_of, ndjson, nothing, text};
 use crate::query::Param;
 use crate::state::{Shared, State};
-use crate::{bulk, dead_letters, front, import, jobs, meta, operations, runs, tenants};
+use crate::{bulk, dead_letters, front, import, jobs, meta, nodes, operations, runs, tenants};
 
 /// A route.
 #[derive(Debug)]
@@ -254,6 +255,12 @@ pub static TABLE: &[Endpoint] = &[
     )
     .gives(200, json::<Operation>())
     .by(|| post(operations::cancel)),
+    on("GET", "/v1/nodes", Needs::Admin, "Lists the live nodes of the cluster")
+        .gives(200, json::<Page<Node>>())
+        .by(|| get(nodes::list)),
+    on("GET", "/v1/shards", Needs::Admin, "Lists the shards and the nodes that fire them")
+        .gives(200, json::<Page<Shard>>())
+        .by(|| get(nodes::shards)),
     on("GET", "/v1/tenants", Needs::Admin, "Lists the tenants")
         .gives(200, json::<Page<Tenant>>())
         .by(|| get(tenants::list)),
@@ -268,9 +275,18 @@ pub static TABLE: &[Endpoint] = &[
 ///
 /// Serve it with `into_make_service_with_connect_info::<SocketAddr>()`, so that [`crate::Loopback`] knows who calls.
 pub fn router(state: State) -> Router {
+    routes(state, |_| true)
+}
+
+/// What a node answers that has no API: whether it lives and can work, and its metrics.
+pub fn probes(state: State) -> Router {
+    routes(state, |endpoint| !endpoint.path.starts_with("/v1/"))
+}
+
+fn routes(state: State, has: fn(&Endpoint) -> bool) -> Router {
     let shared = Shared::new(state);
     let mut router = Router::new();
-    for endpoint in TABLE {
+    for endpoint in TABLE.iter().filter(|endpoint| has(endpoint)) {
         let gate = middleware::from_fn_with_state((shared.clone(), endpoint), gate);
         router = router.route(endpoint.path, (endpoint.handler)().route_layer(gate));
     }

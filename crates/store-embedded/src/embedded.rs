@@ -1,19 +1,19 @@
 //! The store: writes go to the writer, reads to a few reading threads.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
+use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::record::encode_job;
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health, Heartbeat, Held,
-    JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards,
-    Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Attendances, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
+    Health, Heartbeat, Held, JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail,
+    RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -49,6 +49,7 @@ pub struct Opening {
 pub struct Embedded {
     shards: u16,
     recent: Arc<Recent>,
+    attendances: Mutex<Attendances>,
     // In the order of closing: readers, then the writer, then the directory's lock.
     readers: Readers,
     writers: Writers,
@@ -82,7 +83,12 @@ impl Embedded {
         let readers = Readers::start(&database).map_err(damaged)?;
         directory.mark_open()?;
         let writers = Writers::start(writer, Arc::clone(&directory)).map_err(unusable)?;
-        Ok(Embedded { shards: options.shards, recent, readers, writers, directory })
+        let attendances = Mutex::default();
+        Ok(Embedded { shards: options.shards, recent, attendances, readers, writers, directory })
+    }
+
+    fn attendances(&self) -> MutexGuard<'_, Attendances> {
+        self.attendances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The database file.
@@ -170,6 +176,18 @@ impl Store for Embedded {
         self.writers.figures()
     }
 
+    async fn attend(&self, attendance: Attendance, ttl: Duration, now: Timestamp) -> Result<(), Error> {
+        self.attendances().attend(attendance, ttl, now);
+        Ok(())
+    }
+
+    async fn placement(&self, now: Timestamp) -> Result<Placement, Error> {
+        let mut shards = self.writers.submit(|writer| Ok(writer.ownerships())).await?;
+        let mut attendances = self.attendances();
+        shards.iter_mut().for_each(|shard| shard.density = attendances.density(shard.shard));
+        Ok(Placement { at: now, nodes: attendances.live(now), shards })
+    }
+
     async fn acquire(
         &self,
         owner: WorkerId,
@@ -180,8 +198,19 @@ impl Store for Embedded {
         self.writers.submit(move |writer| writer.acquire(owner, &shards, ttl, now)).await
     }
 
-    async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
-        self.writers.submit(move |writer| writer.release(owner, now)).await
+    async fn hand_over(
+        &self,
+        owner: WorkerId,
+        shards: Vec<(ShardId, WorkerId)>,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.writers.submit(move |writer| writer.hand_over(owner, &shards, ttl, now)).await
+    }
+
+    async fn leave(&self, node: WorkerId, now: Timestamp) -> Result<(), Error> {
+        self.attendances().leave(node);
+        self.writers.submit(move |writer| writer.leave(node, now)).await
     }
 
     async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {

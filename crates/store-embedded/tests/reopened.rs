@@ -10,12 +10,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
+use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::conformance::{Case, SHARDS};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Heartbeat, Held,
-    JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards,
-    Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Heartbeat,
+    Held, JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable,
+    Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 use punctual_store_embedded::{Embedded, Opening, Options};
 use tokio::sync::Mutex;
@@ -62,8 +62,28 @@ impl Store for Reopened {
         anew!(self, acquire(owner, shards, ttl, now))
     }
 
-    async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
-        anew!(self, release(owner, now))
+    async fn attend(&self, attendance: Attendance, ttl: Duration, now: Timestamp) -> Result<(), Error> {
+        // Who is live is not kept.
+        self.has_signs.store(true, Ordering::Relaxed);
+        anew!(self, attend(attendance, ttl, now))
+    }
+
+    async fn placement(&self, now: Timestamp) -> Result<Placement, Error> {
+        anew!(self, placement(now))
+    }
+
+    async fn hand_over(
+        &self,
+        owner: WorkerId,
+        shards: Vec<(ShardId, WorkerId)>,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        anew!(self, hand_over(owner, shards, ttl, now))
+    }
+
+    async fn leave(&self, node: WorkerId, now: Timestamp) -> Result<(), Error> {
+        anew!(self, leave(node, now))
     }
 
     async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {

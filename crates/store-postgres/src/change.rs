@@ -34,7 +34,8 @@ pub(crate) struct Change {
 }
 
 /// Nothing fires in them until the transaction ends.
-pub(crate) const TAKE_SHARDS: &str = "select from shards where shard = any($1) order by shard for update";
+pub(crate) const TAKE_SHARDS: &str =
+    "select shard, owner from shards where shard = any($1) order by shard for update";
 
 const LOCK_JOBS: &str = "
 select id, version, record::json ->> 'key' from jobs where id = any($1) order by id for update";
@@ -63,34 +64,37 @@ impl Postgres {
         transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;
             let take = transaction.prepare_cached(TAKE_SHARDS).await?;
-            transaction.query(&take, &[&shards]).await?;
+            let held = transaction.query(&take, &[&shards]).await?;
             let lock = transaction.prepare_cached(LOCK_JOBS).await?;
             let rows = transaction.query(&lock, &[&ids]).await?;
             let mut jobs: HashMap<JobId, (Version, Option<String>)> = rows
                 .iter()
                 .map(|row| (job_id(row.get(0)), (Version(row.get::<_, i32>(1) as u32), row.get(2))))
                 .collect();
-            let mut answers = Vec::with_capacity(changes.len());
+            let (mut answers, mut due) = (Vec::with_capacity(changes.len()), Vec::new());
             for (place, change) in changes {
                 let answer = self.change_one(&transaction, change, &jobs, now).await?;
-                if answer.is_ok() {
+                if let Ok(taken) = &answer {
                     let job = &change.put.job;
                     jobs.insert(job.id, (job.version, change.key().map(String::from)));
+                    due.extend(taken);
                 }
-                answers.push((*place, answer));
+                answers.push((*place, answer.map(|_| ())));
             }
+            self.wakeups.tell(&transaction, &held, due.iter(), now).await?;
             transaction.commit(self).await?;
             Ok(answers)
         })
     }
 
+    /// Returns the entry that is due now.
     async fn change_one(
         &self,
         transaction: &Work<'_>,
         change: &Change,
         jobs: &HashMap<JobId, (Version, Option<String>)>,
         now: Timestamp,
-    ) -> Result<Result<(), Refused>, Failed> {
+    ) -> Result<Result<Option<Due>, Refused>, Failed> {
         let put = &change.put;
         let job = &put.job;
         let old = jobs.get(&job.id);
@@ -146,7 +150,7 @@ impl Postgres {
             open.push(born, now);
             write_open(transaction, &open).await?;
         }
-        Ok(Ok(()))
+        Ok(Ok(taken))
     }
 
     /// Takes the old version's entry away, if it is still there, and returns what is due instead.
@@ -207,7 +211,7 @@ impl Postgres {
     }
 }
 
-fn refuse(refused: Refused) -> Result<Result<(), Refused>, Failed> {
+fn refuse<T>(refused: Refused) -> Result<Result<T, Refused>, Failed> {
     Ok(Err(refused))
 }
 

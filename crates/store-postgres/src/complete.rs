@@ -10,18 +10,21 @@ use punctual_domain::Run;
 use punctual_domain::id::{JobId, RunId, Sequence, Version};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::policy::retention::Retention;
-use punctual_store::{Cancellation, Conclusion, Error, Refused, Successor};
+use punctual_store::{Cancellation, Conclusion, Due, Error, Refused, Successor};
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::due::{DueColumns, INSERT_DUE, due_params};
 use crate::ended::end_jobs;
 use crate::error::Failed;
+use crate::fire::SHARE_SHARDS;
 use crate::open_runs::OpenColumns;
 use crate::partition::{Ended, end};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::row::{Entry, job_uuid, millis};
+use crate::wakeups::Wakeups;
 use crate::work::Work;
 
 /// Exchanges open runs for history, $1 to $7, if they have the revisions $8. Tells which did.
@@ -107,7 +110,7 @@ impl Postgres {
                 answers.push(rows.complete(conclusion, now));
             }
             self.ensure(rows.ended(now).partitions).await?;
-            rows.write(&transaction, now).await?;
+            rows.write(&transaction, &self.wakeups, now).await?;
             transaction.commit(self).await?;
             Ok(answers)
         })
@@ -125,7 +128,7 @@ impl Postgres {
             let mut rows = Rows::lock(&transaction, &successors).await?;
             let answers: Vec<_> = cancellations.iter().map(|one| rows.cancel(one, now)).collect();
             self.ensure(rows.ended(now).partitions).await?;
-            rows.write(&transaction, now).await?;
+            rows.write(&transaction, &self.wakeups, now).await?;
             transaction.commit(self).await?;
             Ok(answers)
         })?;
@@ -170,11 +173,13 @@ struct Rows {
     ended: Vec<Entry>,
     completed: Vec<Uuid>,
     over: Vec<(JobId, Version, Retention)>,
-    due: DueColumns,
+    due: Vec<Due>,
+    /// The shards of jobs that count from completion, with their owners.
+    shards: Vec<Row>,
 }
 
 impl Rows {
-    /// Jobs first, then runs, as everywhere.
+    /// Shards first, then jobs, then runs, as everywhere.
     async fn lock(transaction: &Work<'_>, wanted: &[(Sequence, Option<Successor>)]) -> Result<Self, Failed> {
         let all: Vec<i64> = wanted.iter().map(|(sequence, _)| sequence.as_i64()).collect();
         let counted: Vec<i64> = wanted
@@ -182,12 +187,15 @@ impl Rows {
             .filter(|(_, successor)| successor.is_some())
             .map(|(sequence, _)| sequence.as_i64())
             .collect();
-        let mut jobs = HashMap::new();
+        let (mut jobs, mut shards) = (HashMap::new(), Vec::new());
         if !counted.is_empty() {
             let find =
                 transaction.prepare_cached("select distinct job from open_runs where seq = any($1)").await?;
             let ids = transaction.query(&find, &[&counted]).await?;
             let ids: Vec<Uuid> = ids.iter().map(|row| row.get(0)).collect();
+            let share = transaction.prepare_cached(SHARE_SHARDS).await?;
+            let numbers = crate::row::shards(ids.iter().map(|id| crate::row::job_id(*id)));
+            shards = transaction.query(&share, &[&numbers]).await?;
             let lock = transaction.prepare_cached(LOCK_JOBS).await?;
             for row in transaction.query(&lock, &[&ids]).await? {
                 jobs.insert(crate::row::job_id(row.get(0)), row.get(1));
@@ -206,7 +214,8 @@ impl Rows {
             ended: Vec::new(),
             completed: Vec::new(),
             over: Vec::new(),
-            due: DueColumns::default(),
+            due: Vec::new(),
+            shards,
         })
     }
 
@@ -250,7 +259,7 @@ impl Rows {
                 if let Some(successor) = successor {
                     self.completed.push(job_uuid(run.job));
                     self.over.extend(successor.over.map(|retention| (run.job, successor.version, retention)));
-                    successor.due.iter().for_each(|due| self.due.push(due));
+                    self.due.extend(successor.due);
                 }
             }
             false => {
@@ -265,7 +274,12 @@ impl Rows {
         Ended::of(&self.ended, now)
     }
 
-    async fn write(mut self, transaction: &Work<'_>, now: Timestamp) -> Result<(), Failed> {
+    async fn write(
+        mut self,
+        transaction: &Work<'_>,
+        wakeups: &Wakeups,
+        now: Timestamp,
+    ) -> Result<(), Failed> {
         self.changed.sort_unstable();
         self.changed.dedup();
         end(transaction, &self.ended(now)).await?;
@@ -281,9 +295,11 @@ impl Rows {
             transaction.execute(&statement, &[&self.completed, &millis(now)]).await?;
         }
         end_jobs(transaction, self.over, now).await?;
-        if !self.due.at.is_empty() {
+        if !self.due.is_empty() {
             let statement = transaction.prepare_cached(INSERT_DUE).await?;
-            transaction.execute(&statement, &due_params!(self.due)).await?;
+            let columns: DueColumns = self.due.iter().collect();
+            transaction.execute(&statement, &due_params!(columns)).await?;
+            wakeups.tell(transaction, &self.shards, self.due.iter(), now).await?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use punctual_store::Error;
 use tokio_postgres::{Config, NoTls};
 
 use crate::error::{OpenError, reason};
+use crate::wakeups::Hints;
 
 /// Which database, and how it is used.
 #[derive(Clone, Debug)]
@@ -20,12 +21,20 @@ pub struct Options {
     pub connections: usize,
     /// Whose clock judges leases.
     pub time: Time,
+    /// How other nodes are heard.
+    pub hints: Hints,
 }
 
 impl Options {
     /// What a node uses.
     pub fn new(address: impl Into<String>) -> Self {
-        Options { address: address.into(), shards: None, connections: 8, time: Time::Database }
+        Options {
+            address: address.into(),
+            shards: None,
+            connections: 8,
+            time: Time::Database,
+            hints: Hints::Listen,
+        }
     }
 }
 

@@ -23,7 +23,8 @@ use crate::row::{Entry, job_id, job_uuid, millis, shards};
 use crate::work::Work;
 
 /// Fires may share a shard; whoever changes its jobs may not.
-pub(crate) const SHARE_SHARDS: &str = "select from shards where shard = any($1) order by shard for share";
+pub(crate) const SHARE_SHARDS: &str =
+    "select shard, owner from shards where shard = any($1) order by shard for share";
 
 /// $1 to $8 are the entries as they were read, with the epoch, and $32 when to forget their jobs; $9 to $16 what follows each, with its place; $17 to $30
 /// the runs that are born.

@@ -28,8 +28,10 @@ mod requests;
 mod retain;
 mod row;
 mod sequences;
+mod wakeups;
 mod work;
 
 pub use connect::{Options, Time};
 pub use error::OpenError;
 pub use postgres::Postgres;
+pub use wakeups::Hints;

@@ -10,7 +10,8 @@ use crate::connect::Options;
 use crate::error::{OpenError, failed, reason};
 
 /// All migrations. The number is the place in the list, from 1.
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_start.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../migrations/0001_start.sql"), include_str!("../migrations/0002_nodes.sql")];
 
 /// What a database without a wish gets.
 const SHARDS: u16 = 256;

@@ -1,22 +1,36 @@
-//! Who owns which shard, and until when, by the clock of the database.
+//! Which nodes are live, and who owns which shard, and until when; by the clock of the database.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, ShardId, WorkerId};
-use punctual_store::{Error, Shards};
+use punctual_domain::placement::{Ownership, Placement};
+use punctual_store::record::{decode_attendance, encode_attendance};
+use punctual_store::{Attendance, Error, Shards};
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
 
 use crate::error::failed;
 use crate::postgres::Postgres;
-use crate::row::{numbers, worker_uuid};
+use crate::row::{numbers, timestamp, worker_id, worker_uuid};
+
+const ATTEND: &str = "
+insert into nodes values ($1, punctual_now($4) + $2, $3)
+on conflict (id) do update set expires_at = excluded.expires_at, record = excluded.record";
+
+/// Nodes that were silent for so long are forgotten; until then their rows tell who was there.
+const FORGET: &str = "delete from nodes where expires_at < punctual_now($1) - 60000";
+
+const NODES: &str = "
+select id, expires_at, record, punctual_now($1) from nodes where expires_at >= punctual_now($1) order by id";
 
 /// Renewing keeps the epoch; taking over starts a new one, which fences the old owner. Rows are locked in the order of
 /// their numbers, as everywhere.
 const ACQUIRE: &str = "
 with held as (
     select shard from shards
-    where ($2::smallint[] is null or shard = any($2))
-        and (owner is null or owner = $1 or expires_at < punctual_now($4))
+    where owner = $1 or (($2::smallint[] is null or shard = any($2)) and (owner is null or expires_at < punctual_now($4)))
     order by shard for update
 )
 update shards s
@@ -24,7 +38,81 @@ set epoch = case when s.owner = $1 then s.epoch else s.epoch + 1 end, owner = $1
 from held where s.shard = held.shard and (s.owner is null or s.owner = $1 or s.expires_at < punctual_now($4))
 returning s.shard, s.epoch";
 
+const HAND_OVER: &str = "
+with given as (
+    select s.shard, x.heir from unnest($2::smallint[], $3::uuid[]) x (shard, heir)
+    join shards s on s.shard = x.shard where s.owner = $1 order by s.shard for update of s
+)
+update shards s set epoch = s.epoch + 1, owner = given.heir, expires_at = punctual_now($5) + $4
+from given where s.shard = given.shard and s.owner = $1";
+
+const LEAVE: &str = "
+with gone as (delete from nodes where id = $1)
+update shards set owner = null, expires_at = punctual_now($2) where owner = $1";
+
+/// What is told is taken away in one statement: nothing that is committed later is lost.
+const NEWS: &str = "
+with told as (delete from news where shard in (select shard from shards where owner = $1) returning at)
+select min(at) from told";
+
+fn milliseconds(ttl: Duration) -> i64 {
+    i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX / 4)
+}
+
 impl Postgres {
+    pub(crate) async fn attend(
+        &self,
+        attendance: &Attendance,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let id = attendance.node.id;
+        self.wakeups.node_is(id);
+        let record = encode_attendance(attendance)?;
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(ATTEND).await.map_err(failed)?;
+        let values: [&(dyn ToSql + Sync); 4] =
+            [&worker_uuid(id), &milliseconds(ttl), &record, &self.callers(now)];
+        client.execute(&statement, &values).await.map_err(failed)?;
+        let forget = client.prepare_cached(FORGET).await.map_err(failed)?;
+        client.execute(&forget, &[&self.callers(now)]).await.map_err(failed)?;
+        Ok(())
+    }
+
+    pub(crate) async fn placement(&self, now: Timestamp) -> Result<Placement, Error> {
+        let client = self.connection().await?;
+        let find_nodes = client.prepare_cached(NODES).await.map_err(failed)?;
+        let find_shards = client
+            .prepare_cached(
+                "select shard, owner, epoch, expires_at, punctual_now($1) from shards order by shard",
+            )
+            .await
+            .map_err(failed)?;
+        let rows = client.query(&find_nodes, &[&self.callers(now)]).await.map_err(failed)?;
+        let mut densities: HashMap<(WorkerId, ShardId), u32> = HashMap::new();
+        let mut nodes = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let id = worker_id(row.get::<_, Uuid>(0));
+            let attendance = decode_attendance(id, row.get(2))?;
+            densities.extend(attendance.densities.iter().map(|(shard, density)| ((id, *shard), *density)));
+            nodes.push((attendance.node, timestamp(row.get(1))?));
+        }
+        let mut placement = Placement { at: now, nodes, shards: Vec::new() };
+        for row in client.query(&find_shards, &[&self.callers(now)]).await.map_err(failed)? {
+            let shard = ShardId(row.get::<_, i16>(0) as u16);
+            let owner = row.get::<_, Option<Uuid>>(1).map(worker_id);
+            placement.at = timestamp(row.get(4))?;
+            placement.shards.push(Ownership {
+                shard,
+                owner,
+                epoch: Epoch(row.get::<_, i64>(2) as u64),
+                expires_at: timestamp(row.get(3))?,
+                density: owner.and_then(|owner| densities.get(&(owner, shard)).copied()).unwrap_or_default(),
+            });
+        }
+        Ok(placement)
+    }
+
     pub(crate) async fn acquire(
         &self,
         owner: WorkerId,
@@ -34,10 +122,9 @@ impl Postgres {
     ) -> Result<Vec<(ShardId, Epoch)>, Error> {
         let client = self.connection().await?;
         let statement = client.prepare_cached(ACQUIRE).await.map_err(failed)?;
-        let ttl = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX / 4);
         let (owner, shards) = (worker_uuid(owner), numbers(shards));
-        let rows =
-            client.query(&statement, &[&owner, &shards, &ttl, &self.callers(now)]).await.map_err(failed)?;
+        let values: [&(dyn ToSql + Sync); 4] = [&owner, &shards, &milliseconds(ttl), &self.callers(now)];
+        let rows = client.query(&statement, &values).await.map_err(failed)?;
         let taken =
             rows.iter().map(|row| (ShardId(row.get::<_, i16>(0) as u16), Epoch(row.get::<_, i64>(1) as u64)));
         let mut taken: Vec<_> = taken.collect();
@@ -45,11 +132,34 @@ impl Postgres {
         Ok(taken)
     }
 
-    pub(crate) async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
+    pub(crate) async fn hand_over(
+        &self,
+        owner: WorkerId,
+        shards: &[(ShardId, WorkerId)],
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<(), Error> {
         let client = self.connection().await?;
-        let sql = "update shards set owner = null, expires_at = punctual_now($2) where owner = $1";
-        let statement = client.prepare_cached(sql).await.map_err(failed)?;
-        client.execute(&statement, &[&worker_uuid(owner), &self.callers(now)]).await.map_err(failed)?;
-        Ok(())
+        let numbers: Vec<i16> = shards.iter().map(|(shard, _)| shard.0 as i16).collect();
+        let heirs: Vec<Uuid> = shards.iter().map(|(_, heir)| worker_uuid(*heir)).collect();
+        let statement = client.prepare_cached(HAND_OVER).await.map_err(failed)?;
+        let values: [&(dyn ToSql + Sync); 5] =
+            [&worker_uuid(owner), &numbers, &heirs, &milliseconds(ttl), &self.callers(now)];
+        client.execute(&statement, &values).await.map_err(failed)?;
+        self.wakeups.hint_placement(&client).await
+    }
+
+    pub(crate) async fn leave(&self, node: WorkerId, now: Timestamp) -> Result<(), Error> {
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(LEAVE).await.map_err(failed)?;
+        client.execute(&statement, &[&worker_uuid(node), &self.callers(now)]).await.map_err(failed)?;
+        self.wakeups.hint_placement(&client).await
+    }
+
+    pub(crate) async fn news(&self, owner: WorkerId) -> Result<Option<Timestamp>, Error> {
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(NEWS).await.map_err(failed)?;
+        let row = client.query_one(&statement, &[&worker_uuid(owner)]).await.map_err(failed)?;
+        row.get::<_, Option<i64>>(0).map(timestamp).transpose()
     }
 }

@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use deadpool_postgres::{Object, Pool};
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
+use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health, Heartbeat, Held,
-    JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards,
-    Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health,
+    Heartbeat, Held, Hint, JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter,
+    Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 use crate::connect::{Options, Time, connection, pool, without_password};
@@ -22,6 +22,7 @@ use crate::migrate::migrate;
 use crate::partition::Partitions;
 use crate::row::millis;
 use crate::sequences::Sequences;
+use crate::wakeups::Wakeups;
 
 /// A database that many nodes share.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub struct Postgres {
     pub(crate) leases: Leases,
     pub(crate) partitions: Partitions,
     pub(crate) depth: Depth,
+    pub(crate) wakeups: Wakeups,
     /// Whether there was a connection when one was last wanted.
     health: Mutex<Health>,
 }
@@ -79,6 +81,7 @@ impl Postgres {
             leases: Leases::default(),
             partitions: Partitions::default(),
             depth,
+            wakeups: Wakeups::start(&options.address, options.hints),
             health: Mutex::default(),
         })
     }
@@ -149,6 +152,18 @@ impl Store for Postgres {
         self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn attend(&self, attendance: Attendance, ttl: Duration, now: Timestamp) -> Result<(), Error> {
+        self.attend(&attendance, ttl, now).await
+    }
+
+    async fn placement(&self, now: Timestamp) -> Result<Placement, Error> {
+        self.placement(now).await
+    }
+
     async fn acquire(
         &self,
         owner: WorkerId,
@@ -159,8 +174,26 @@ impl Store for Postgres {
         self.acquire(owner, &shards, ttl, now).await
     }
 
-    async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
-        self.release(owner, now).await
+    async fn hand_over(
+        &self,
+        owner: WorkerId,
+        shards: Vec<(ShardId, WorkerId)>,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.hand_over(owner, &shards, ttl, now).await
+    }
+
+    async fn leave(&self, node: WorkerId, now: Timestamp) -> Result<(), Error> {
+        self.leave(node, now).await
+    }
+
+    async fn news(&self, owner: WorkerId, _: Timestamp) -> Result<Option<Timestamp>, Error> {
+        self.news(owner).await
+    }
+
+    async fn hint(&self) -> Hint {
+        self.wakeups.hear().await
     }
 
     async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {

@@ -48,9 +48,15 @@ impl Postgres {
             }
         }
         if !new.is_empty() {
+            let shards = shards(new.iter().map(|(_, change)| change.put.job.id));
             let told = transact!(self, |client| {
                 let transaction = Work::begin(&mut client).await?;
+                let share = transaction.prepare_cached(SHARE_SHARDS).await?;
+                let held = transaction.query(&share, &[&shards]).await?;
                 let answers = create(&transaction, &new, now).await?;
+                let made = new.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+                let due = made.filter_map(|((_, change), _)| change.put.due.as_ref());
+                self.wakeups.tell(&transaction, &held, due, now).await?;
                 transaction.commit(self).await?;
                 Ok(answers)
             })?;

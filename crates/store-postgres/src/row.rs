@@ -115,6 +115,10 @@ pub(crate) fn worker_uuid(worker: WorkerId) -> Uuid {
     Uuid::from_bytes(*worker.as_bytes())
 }
 
+pub(crate) fn worker_id(worker: Uuid) -> WorkerId {
+    WorkerId::from_bytes(*worker.as_bytes())
+}
+
 pub(crate) fn shard(job: JobId) -> i16 {
     job.shard().0 as i16
 }

@@ -4,6 +4,7 @@
 //! is the readable reference that says what each verb means; [`conformance`] is the one suite that
 //! every store passes. Nothing here knows SQL, HTTP or a clock.
 
+mod attendance;
 mod error;
 mod figures;
 mod health;
@@ -16,13 +17,14 @@ mod verbs;
 
 pub mod conformance;
 
+pub use attendance::{Attendance, Attendances};
 pub use error::{Error, Refused};
 pub use figures::{Durations, Figures, Waiting};
 pub use health::Health;
 pub use liveness::Liveness;
 pub use memory::Memory;
 pub use page::{EXAMINED_MAX, Page, PageRequest};
-pub use store::Store;
+pub use store::{Hint, LOOK_AHEAD, Store};
 pub use verbs::{
     Birth, Cancellation, Carry, CarryTo, Claim, Conclusion, Due, DueKey, DuePage, DueQuery, DueWhen, Effect,
     Expect, Firing, Heartbeat, Held, JobFilter, OpenRuns, OperationFilter, Parent, Put, RunDetail, RunFilter,

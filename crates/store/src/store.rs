@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
+use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 
+use crate::attendance::Attendance;
 use crate::error::{Error, Refused};
 use crate::figures::Figures;
 use crate::health::Health;
@@ -15,6 +16,19 @@ use crate::verbs::{
     Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter,
     OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Trigger,
 };
+
+/// How far ahead a node may look in a store that others write to as well. What they make due sooner than this, it
+/// is told by [`Store::news`]; it finds the rest when it looks again.
+pub const LOOK_AHEAD: SignedDuration = SignedDuration::from_secs(600);
+
+/// What another node says there is to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// News of something due.
+    Due,
+    /// Shards that were given away.
+    Placement,
+}
 
 /// Where jobs and runs live.
 ///
@@ -36,10 +50,21 @@ pub trait Store: Send + Sync + 'static {
         Figures::default()
     }
 
+    /// Whether other processes may write to it.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     // Placement.
 
-    /// Takes ownership of shards for `ttl`, under a new epoch each; those that another owner still
-    /// holds are left out.
+    /// A node's sign of life: it is live for `ttl`.
+    async fn attend(&self, attendance: Attendance, ttl: Duration, now: Timestamp) -> Result<(), Error>;
+
+    /// Live nodes, and the owners of all shards.
+    async fn placement(&self, now: Timestamp) -> Result<Placement, Error>;
+
+    /// Takes shards that nobody holds, under a new epoch each, and keeps what the owner has, all for `ttl`. Returns
+    /// everything that it owns now.
     async fn acquire(
         &self,
         owner: WorkerId,
@@ -48,8 +73,29 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Vec<(ShardId, Epoch)>, Error>;
 
-    /// Gives shards back, so that others need not wait.
-    async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error>;
+    /// Gives shards of an owner to other nodes, under a new epoch each.
+    async fn hand_over(
+        &self,
+        owner: WorkerId,
+        shards: Vec<(ShardId, WorkerId)>,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<(), Error>;
+
+    /// A node goes: it is not live any more, and its shards are free at once.
+    async fn leave(&self, node: WorkerId, now: Timestamp) -> Result<(), Error>;
+
+    /// When the earliest entry is due that others put into the owner's shards since it last asked, if that is within
+    /// [`LOOK_AHEAD`].
+    async fn news(&self, owner: WorkerId, now: Timestamp) -> Result<Option<Timestamp>, Error> {
+        let _ = (owner, now);
+        Ok(None)
+    }
+
+    /// Waits until another node hints that there is something to look at. Hints may be lost.
+    async fn hint(&self) -> Hint {
+        std::future::pending().await
+    }
 
     // Register.
 

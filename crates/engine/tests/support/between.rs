@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
+use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing, Heartbeat, Held,
-    JobFilter, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable,
-    Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing, Heartbeat,
+    Held, JobFilter, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter,
+    Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -25,6 +25,8 @@ pub(crate) struct Between {
     pub(crate) loses_answers: AtomicBool,
     /// Whatever this operation does meets something damaged.
     pub(crate) damages: Mutex<Option<OperationId>>,
+    /// How far the store's own clock is ahead of the caller's.
+    pub(crate) stores_clock_ahead: Mutex<SignedDuration>,
 }
 
 impl Between {
@@ -34,6 +36,7 @@ impl Between {
             before_step: Mutex::default(),
             loses_answers: AtomicBool::new(false),
             damages: Mutex::default(),
+            stores_clock_ahead: Mutex::default(),
         }
     }
 
@@ -51,6 +54,16 @@ macro_rules! between {
         impl Store for Between {
             fn shard_count(&self) -> u16 {
                 self.store.shard_count()
+            }
+
+            fn is_shared(&self) -> bool {
+                self.store.is_shared()
+            }
+
+            async fn placement(&self, now: Timestamp) -> Result<Placement, Error> {
+                let placement = self.store.placement(now).await?;
+                let ahead = *self.stores_clock_ahead.lock().unwrap();
+                Ok(Placement { at: placement.at + ahead, ..placement })
             }
 
             async fn fire(
@@ -86,7 +99,10 @@ macro_rules! between {
 
 between! {
     fn acquire(owner: WorkerId, shards: Shards, ttl: Duration, now: Timestamp) -> Vec<(ShardId, Epoch)>;
-    fn release(owner: WorkerId, now: Timestamp) -> ();
+    fn attend(attendance: Attendance, ttl: Duration, now: Timestamp) -> ();
+    fn hand_over(owner: WorkerId, shards: Vec<(ShardId, WorkerId)>, ttl: Duration, now: Timestamp) -> ();
+    fn leave(node: WorkerId, now: Timestamp) -> ();
+    fn news(owner: WorkerId, now: Timestamp) -> Option<Timestamp>;
     fn put_jobs(puts: Vec<Put>, now: Timestamp) -> Vec<Result<(), Refused>>;
     fn jobs(ids: &[JobId]) -> Vec<Option<Stored>>;
     fn job_versions(versions: &[(JobId, Version)]) -> Vec<Option<Stored>>;

@@ -143,7 +143,7 @@ impl World {
 }
 
 /// An engine whose ids differ from those of others by `node`.
-fn engine(store: Arc<dyn Store>, clock: Arc<ManualClock>, node: u64) -> Engine {
+pub(crate) fn engine(store: Arc<dyn Store>, clock: Arc<ManualClock>, node: u64) -> Engine {
     let entropy = Arc::new(Counter(AtomicU64::new(node << 32)));
     Engine::new(store, clock, entropy, Arc::new(Tzdb::bundled()))
 }

@@ -7,6 +7,7 @@ pub(crate) mod dead_letter;
 pub(crate) mod explain;
 pub(crate) mod job;
 pub(crate) mod moment;
+pub(crate) mod node;
 pub(crate) mod operation;
 pub(crate) mod output;
 pub(crate) mod remote;

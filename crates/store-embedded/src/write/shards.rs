@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, ShardId, TenantId, WorkerId};
-use punctual_domain::{Tenant, TenantName};
+use punctual_domain::{Ownership, Tenant, TenantName};
 use punctual_store::{Error, Shards};
 use rusqlite::{OptionalExtension, params};
 
 use crate::error::failed;
+use crate::open_runs::Shard;
 use crate::row::{millis, timestamp};
 use crate::writer::Batch;
 
@@ -28,8 +29,8 @@ impl Batch<'_> {
         for index in 0..self.memory.shards.len() {
             let shard = self.memory.shards[index];
             let id = ShardId(index as u16);
-            let is_free = shard.owner.is_none_or(|other| other == owner) || shard.expires_at < now;
-            if !wanted.contains(id) || !is_free {
+            let is_free = shard.owner.is_none() || shard.expires_at < now;
+            if shard.owner != Some(owner) && !(wanted.contains(id) && is_free) {
                 continue;
             }
             if shard.owner == Some(owner) {
@@ -47,7 +48,39 @@ impl Batch<'_> {
         Ok(taken)
     }
 
-    pub(crate) fn release(&mut self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
+    pub(crate) fn hand_over(
+        &mut self,
+        owner: WorkerId,
+        shards: &[(ShardId, WorkerId)],
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.check()?;
+        let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
+        let expires_at = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
+        for (id, heir) in shards {
+            let index = usize::from(id.0);
+            let shard = self.memory.shards[index];
+            if shard.owner == Some(owner) {
+                self.write_shard(index, Some(*heir), Epoch(shard.epoch.0 + 1), expires_at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Owners, epochs and ends of all shards; who is live and what is due is not known here.
+    pub(crate) fn ownerships(&self) -> Vec<Ownership> {
+        let of = |(index, shard): (usize, &Shard)| Ownership {
+            shard: ShardId(index as u16),
+            owner: shard.owner,
+            epoch: shard.epoch,
+            expires_at: shard.expires_at,
+            density: 0,
+        };
+        self.memory.shards.iter().enumerate().map(of).collect()
+    }
+
+    pub(crate) fn leave(&mut self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
         self.check()?;
         for index in 0..self.memory.shards.len() {
             let shard = self.memory.shards[index];

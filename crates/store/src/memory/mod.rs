@@ -16,8 +16,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::{LedgerEntry, Operation, Run, Tenant, TenantName};
+use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 
+use crate::attendance::Attendance;
 use crate::error::{Error, Refused};
 use crate::figures::Figures;
 use crate::page::{Page, PageRequest};
@@ -32,6 +33,7 @@ use state::State;
 #[derive(Debug)]
 pub struct Memory {
     shards: u16,
+    is_shared: bool,
     state: Mutex<State>,
 }
 
@@ -39,7 +41,12 @@ impl Memory {
     /// An empty store.
     pub fn new(shards: u16) -> Self {
         assert!((1..=ShardId::COUNT_MAX).contains(&shards), "1 to {} shards", ShardId::COUNT_MAX);
-        Memory { shards, state: Mutex::new(State::new(shards)) }
+        Memory { shards, is_shared: false, state: Mutex::new(State::new(shards)) }
+    }
+
+    /// An empty store that several nodes of this process use.
+    pub fn shared(shards: u16) -> Self {
+        Memory { is_shared: true, ..Memory::new(shards) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -60,6 +67,19 @@ impl Store for Memory {
         figures
     }
 
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    async fn attend(&self, attendance: Attendance, ttl: Duration, now: Timestamp) -> Result<(), Error> {
+        self.state().attendances.attend(attendance, ttl, now);
+        Ok(())
+    }
+
+    async fn placement(&self, now: Timestamp) -> Result<Placement, Error> {
+        Ok(self.state().placement(now))
+    }
+
     async fn acquire(
         &self,
         owner: WorkerId,
@@ -70,9 +90,24 @@ impl Store for Memory {
         Ok(self.state().acquire(owner, &shards, ttl, now))
     }
 
-    async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
-        self.state().release(owner, now);
+    async fn hand_over(
+        &self,
+        owner: WorkerId,
+        shards: Vec<(ShardId, WorkerId)>,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.state().hand_over(owner, shards, ttl, now);
         Ok(())
+    }
+
+    async fn leave(&self, node: WorkerId, now: Timestamp) -> Result<(), Error> {
+        self.state().leave(node, now);
+        Ok(())
+    }
+
+    async fn news(&self, owner: WorkerId, _: Timestamp) -> Result<Option<Timestamp>, Error> {
+        Ok(self.state().news(owner))
     }
 
     async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {

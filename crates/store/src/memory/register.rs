@@ -67,7 +67,7 @@ impl State {
         let has_open_runs = put.due_when == DueWhen::Idle && self.has_open_runs(id);
         let taken = carried.or(put.due.filter(|_| put.is_wanted(has_open_runs)));
         if let Some(due) = taken {
-            self.insert_due(due);
+            self.announce_due(due, now);
         }
         if put.is_over(taken, has_open_runs) {
             self.end_job(id, stored.job.version, stored.job.spec.policies.retention, now);

@@ -8,10 +8,12 @@ use punctual_domain::id::{Epoch, JobId, OperationId, Sequence, ShardId, TenantId
 use punctual_domain::job::{Job, Lane};
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Run, RunState};
-use punctual_domain::{Attempt, LedgerEntry, Operation, Tenant, TenantName};
+use punctual_domain::{Attempt, LedgerEntry, Operation, Ownership, Placement, Tenant, TenantName};
 
+use crate::attendance::Attendances;
 use crate::error::Refused;
 use crate::liveness::Liveness;
+use crate::store::LOOK_AHEAD;
 use crate::verbs::{Birth, Due, DueKey, Shards, Stored, Subject, Successor};
 
 #[derive(Debug)]
@@ -31,6 +33,7 @@ pub(super) struct State {
     /// Waiting runs whose time has not come.
     pub(super) delayed: BTreeSet<(Timestamp, Sequence)>,
     pub(super) liveness: Liveness,
+    pub(super) attendances: Attendances,
     pub(super) history: BTreeMap<Sequence, Ended>,
     pub(super) ledger: BTreeMap<(JobId, Timestamp), LedgerEntry>,
     pub(super) operations: BTreeMap<OperationId, Operation>,
@@ -63,11 +66,13 @@ pub(super) struct Shard {
     owner: Option<WorkerId>,
     epoch: Epoch,
     expires_at: Timestamp,
+    /// The earliest entry that its owner was not told of, in a shared store.
+    news: Option<Timestamp>,
 }
 
 impl State {
     pub(super) fn new(shards: u16) -> Self {
-        let shard = Shard { owner: None, epoch: Epoch(0), expires_at: Timestamp::MIN };
+        let shard = Shard { owner: None, epoch: Epoch(0), expires_at: Timestamp::MIN, news: None };
         let name = TenantName::DEFAULT.parse().unwrap_or_else(|_| unreachable!("a valid name"));
         State {
             shards: vec![shard; shards.into()],
@@ -81,6 +86,7 @@ impl State {
             ready: BTreeSet::new(),
             delayed: BTreeSet::new(),
             liveness: Liveness::default(),
+            attendances: Attendances::default(),
             history: BTreeMap::new(),
             ledger: BTreeMap::new(),
             operations: BTreeMap::new(),
@@ -100,8 +106,8 @@ impl State {
         let mut taken = Vec::new();
         for (index, shard) in self.shards.iter_mut().enumerate() {
             let id = ShardId(index as u16);
-            let free = shard.owner.is_none_or(|other| other == owner) || shard.expires_at < now;
-            if !wanted.contains(id) || !free {
+            let is_free = shard.owner.is_none() || shard.expires_at < now;
+            if shard.owner != Some(owner) && !(wanted.contains(id) && is_free) {
                 continue;
             }
             // Renewing keeps the epoch; taking over starts a new one, which fences the old owner.
@@ -115,11 +121,47 @@ impl State {
         taken
     }
 
-    pub(super) fn release(&mut self, owner: WorkerId, now: Timestamp) {
-        for shard in self.shards.iter_mut().filter(|shard| shard.owner == Some(owner)) {
+    pub(super) fn hand_over(
+        &mut self,
+        owner: WorkerId,
+        shards: Vec<(ShardId, WorkerId)>,
+        ttl: Duration,
+        now: Timestamp,
+    ) {
+        let expires_at = now + SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
+        for (id, heir) in shards {
+            let shard = &mut self.shards[usize::from(id.0)];
+            if shard.owner == Some(owner) {
+                let epoch = Epoch(shard.epoch.0 + 1);
+                *shard = Shard { owner: Some(heir), epoch, expires_at, news: None };
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, node: WorkerId, now: Timestamp) {
+        self.attendances.leave(node);
+        for shard in self.shards.iter_mut().filter(|shard| shard.owner == Some(node)) {
             shard.owner = None;
             shard.expires_at = now;
         }
+    }
+
+    pub(super) fn placement(&mut self, now: Timestamp) -> Placement {
+        let nodes = self.attendances.live(now);
+        let shards = self.shards.iter().enumerate().map(|(index, shard)| Ownership {
+            shard: ShardId(index as u16),
+            owner: shard.owner,
+            epoch: shard.epoch,
+            expires_at: shard.expires_at,
+            density: self.attendances.density(ShardId(index as u16)),
+        });
+        Placement { at: now, nodes, shards: shards.collect() }
+    }
+
+    /// The earliest entry in the owner's shards that it was not told of.
+    pub(super) fn news(&mut self, owner: WorkerId) -> Option<Timestamp> {
+        let owned = self.shards.iter_mut().filter(|shard| shard.owner == Some(owner));
+        owned.filter_map(|shard| shard.news.take()).min()
     }
 
     pub(super) fn is_current(&self, shard: ShardId, epoch: Epoch) -> bool {
@@ -138,6 +180,15 @@ impl State {
 
     pub(super) fn insert_due(&mut self, due: Due) {
         self.due.insert((due.key, due.version), due.slot);
+    }
+
+    /// An entry that the shard's owner may not know of.
+    pub(super) fn announce_due(&mut self, due: Due, now: Timestamp) {
+        self.insert_due(due);
+        if due.key.at <= now + LOOK_AHEAD {
+            let news = &mut self.shards[usize::from(due.key.job.shard().0)].news;
+            *news = Some(news.map_or(due.key.at, |at| at.min(due.key.at)));
+        }
     }
 
     /// Makes a run, running if it is born claimed.
@@ -224,7 +275,7 @@ impl State {
             stored.progress.last_completion = Some(now);
         }
         if let Some(due) = successor.due {
-            self.insert_due(due);
+            self.announce_due(due, now);
         }
         if let Some(retention) = successor.over {
             self.end_job(job, successor.version, retention, now);

@@ -48,7 +48,9 @@ impl Bench {
         let storage = match &common.store {
             Store::Embedded => Storage::Embedded(directory.join("data")),
             Store::Memory => Storage::Memory,
-            Store::Postgres(address) => Storage::Postgres(address.clone()),
+            Store::Postgres(address) => {
+                Storage::Postgres(punctual_store_postgres::Options::new(address.as_str()))
+            }
         };
         let receiver = match common.target {
             Target::Discard => None,

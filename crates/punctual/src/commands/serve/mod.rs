@@ -15,6 +15,7 @@ use punctual::wire::{Options, Running, Storage};
 use punctual_domain::Target;
 use punctual_schedule::Tzdb;
 use punctual_server::{Limits, Loopback, State};
+use punctual_store_postgres::Hints;
 use punctual_worker::targets::http;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -22,7 +23,7 @@ use tracing_subscriber::EnvFilter;
 
 use self::ready::Ready;
 use super::{output, tzdata};
-use crate::config::{Config, LogFormat, Settings};
+use crate::config::{Config, LogFormat, Settings, Wakeups};
 use crate::failure::Failure;
 
 /// Run a server: jobs, callbacks and the API, kept in a data directory.
@@ -73,14 +74,27 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         .with_context(|| format!("listen on {}; is another server running there?", config.listen))?;
     let address = listener.local_addr().context("the address of the server")?;
     let storage = match &config.store {
-        Some(address) => Storage::Postgres(address.clone()),
+        Some(address) => Storage::Postgres(punctual_store_postgres::Options {
+            hints: match config.wakeups {
+                Wakeups::Listen => Hints::Listen,
+                Wakeups::Poll => Hints::Off,
+            },
+            ..punctual_store_postgres::Options::new(address)
+        }),
         None => Storage::Embedded(config.data.clone()),
     };
     let mut options = Options::new(storage, Arc::clone(&tzdb));
     let policy = config.policy().map_err(|_| anyhow::anyhow!("the settings were checked before"))?;
     options.http = http::Options { policy: policy.clone(), ..http::Options::default() };
     options.concurrency = config.concurrency;
-    options.lease = Duration::from_secs(config.lease);
+    options.queues = config.queues.iter().map(|queue| queue.as_str().into()).collect();
+    options.node = punctual_engine::Options {
+        lease: Duration::from_secs(config.lease),
+        shard_lease: Duration::from_secs(config.shard_lease),
+        name: config.name.clone().unwrap_or_else(|| machine(address)),
+        address: Some(address.to_string()),
+        roles: config.roles,
+    };
     let parts = punctual::wire::Parts::open(&options.storage, Arc::clone(&tzdb)).await?;
     options.secrets = vec![match &parts.postgres {
         Some(store) => secret::shared(store).await?,
@@ -111,7 +125,10 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
     greet(address, &place, demo.is_some());
     tracing::info!(%node, %address, data = %place, "serving");
     let (stop, stopping) = watch::channel(false);
-    let router = punctual_server::router(state);
+    let router = match config.roles.api {
+        true => punctual_server::router(state),
+        false => punctual_server::probes(state),
+    };
     let serving = tokio::spawn(
         axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
             .with_graceful_shutdown(told(stopping))
@@ -132,6 +149,13 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         stopped = stopping => stopped,
         again = signal("stopping at once") => again,
     }
+}
+
+/// The name of the machine, and the port.
+fn machine(address: SocketAddr) -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = if name.trim().is_empty() { "node" } else { name.trim() };
+    format!("{name}:{}", address.port())
 }
 
 /// Whether a URL may be called at all, asked when a job is registered.

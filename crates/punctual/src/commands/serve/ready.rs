@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use punctual::wire::Running;
 use punctual_api::health::Check;
-use punctual_engine::Clock;
+use punctual_engine::Engine;
 use punctual_store::Store;
 
 /// Looks at the store, the clock, and whether the server is stopping.
 pub(super) struct Ready {
     store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
+    engine: Arc<Engine>,
     is_draining: AtomicBool,
 }
 
@@ -19,7 +19,7 @@ impl Ready {
     pub(super) fn new(running: &Running) -> Self {
         Ready {
             store: Arc::clone(&running.parts.store),
-            clock: Arc::clone(&running.parts.clock),
+            engine: Arc::clone(running.engine()),
             is_draining: AtomicBool::new(false),
         }
     }
@@ -33,7 +33,7 @@ impl Ready {
 impl punctual_server::Health for Ready {
     fn ready(&self) -> Vec<Check> {
         let store = self.store.health();
-        let doubt = self.clock.doubt();
+        let doubt = self.engine.doubt();
         let is_draining = self.is_draining.load(Ordering::Acquire);
         vec![
             Check { name: "store".into(), is_ok: store.writable, detail: store.reason },
