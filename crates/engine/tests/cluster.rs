@@ -138,7 +138,10 @@ async fn nodes_share_the_shards_and_fire_each_slot_once() {
     let third = world.join(3).await;
     world.pass(10).await;
     let counts = world.counts(&[&first, &second, &third]).await;
-    assert!(counts.iter().sum::<usize>() == 16 && counts.iter().all(|count| *count >= 4), "{counts:?}");
+    assert!(
+        counts.iter().sum::<usize>() == 16 && counts.iter().all(|count| *count >= 3),
+        "by what is due in them: {counts:?}"
+    );
     let slots = world.slots().await;
     assert!(jobs.iter().all(|job| (19..=20).contains(&slots[job])), "{slots:?}");
 }
