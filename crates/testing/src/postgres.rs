@@ -37,20 +37,10 @@ impl Postgres {
             tempfile::Builder::new().prefix("punctual-postgres-").tempdir().expect("a temporary folder");
         let folder = folder.keep();
         let data = folder.join("data");
-        run(as_user(&folder, Path::new("chown")).args([USER]).arg(&folder), Run::AsRootOnly);
-        run(
-            as_user(&folder, &programs.join("initdb"))
-                .args([
-                    "--username=punctual",
-                    "--auth=trust",
-                    "--encoding=UTF8",
-                    "--locale=C",
-                    "--no-sync",
-                    "-D",
-                ])
-                .arg(&data),
-            Run::Always,
-        );
+        own(&folder);
+        run(as_user(&folder, &programs.join("initdb"))
+            .args(["--username=punctual", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])
+            .arg(&data));
         let port = free_port();
         let mut server = format!(
             "{} -D {} -p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=",
@@ -120,16 +110,14 @@ impl Drop for Postgres {
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum Run {
-    Always,
-    AsRootOnly,
+/// Gives a folder to the user that runs the server.
+pub fn own(folder: &Path) {
+    if is_root() {
+        run(Command::new("chown").args([USER]).arg(folder));
+    }
 }
 
-fn run(command: &mut Command, when: Run) {
-    if when == Run::AsRootOnly && !is_root() {
-        return;
-    }
+fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -138,9 +126,9 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
-/// A program, as a user that PostgreSQL accepts; changing the owner of files is left to us.
-fn as_user(folder: &Path, program: &Path) -> Command {
-    let mut command = match is_root() && program != Path::new("chown") {
+/// A program as a user that PostgreSQL accepts.
+pub fn as_user(folder: &Path, program: &Path) -> Command {
+    let mut command = match is_root() {
         true => {
             let mut command = Command::new("setpriv");
             command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(program);
@@ -153,7 +141,7 @@ fn as_user(folder: &Path, program: &Path) -> Command {
 }
 
 /// Where the newest installed PostgreSQL is.
-fn programs() -> PathBuf {
+pub fn programs() -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").map(|found| found.flatten().collect::<Vec<_>>());
     let mut versions: Vec<u32> = versions
         .unwrap_or_default()
@@ -165,7 +153,8 @@ fn programs() -> PathBuf {
     PathBuf::from(format!("/usr/lib/postgresql/{newest}/bin"))
 }
 
-fn free_port() -> u16 {
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("its address").port()
 }
