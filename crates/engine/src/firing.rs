@@ -165,7 +165,10 @@ impl Firing {
                 self.engine.wakes.set_reach(self.horizon.reach());
                 self.prefetch(near);
             }
-            Err(error) => self.pause("read ahead", &error, now),
+            Err(error) => {
+                self.horizon.read_failed();
+                self.pause("read ahead", &error, now);
+            }
         }
     }
 
