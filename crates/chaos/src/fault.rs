@@ -28,7 +28,7 @@ pub(crate) struct Window {
 const RECOVERY: Millis = 10_000;
 
 /// How far ahead the clock of a node is that has a wrong one: more than slots are apart, less than what is noticed at once.
-const AHEAD_MS: i64 = 1_500;
+pub(crate) const AHEAD_MS: i64 = 1_500;
 
 /// What can be broken.
 pub(crate) struct World {

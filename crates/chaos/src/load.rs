@@ -298,7 +298,8 @@ async fn step(setting: &Setting, job: &mut Account, random: &mut Rng, done: &mut
         Some(What::Edit(_) | What::Resume) | None => match random.u8(..20) {
             0..9 => {
                 let mut next = Schedule::recurring(random, now(), job.schedule.end);
-                while !is_changeable(&next) || next.max_fires.is_some() {
+                // One that changes nothing makes no version.
+                while !is_changeable(&next) || next.max_fires.is_some() || next == *job.current() {
                     next = Schedule::recurring(random, now(), job.schedule.end);
                 }
                 What::Edit(next)

@@ -1,7 +1,7 @@
 //! `cargo xtask chaos`: breaks a real cluster on purpose, and accounts for every slot.
 //!
 //! Real nodes run on a real PostgreSQL under load, faults come one after the other, and in the end an oracle says which
-//! slots each job owed. Runs, ledger and what the receiver saw must agree with it. The rules are in docs/reliability.md.
+//! slots each job owed. Runs, ledger and what the receiver saw must agree with it. The rules are in docs/reference/reliability.md.
 
 mod account;
 mod api;

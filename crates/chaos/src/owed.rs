@@ -8,6 +8,8 @@
 use std::collections::HashMap;
 
 use crate::account::{Account, What};
+use crate::fault::{AHEAD_MS, Window};
+use crate::plan::Fault;
 use crate::read::{Cause, Job, Ledger, LedgerEntry, Run};
 use crate::schedule::{Millis, Schedule, When};
 
@@ -27,8 +29,23 @@ pub(crate) struct Facts<'a> {
     pub(crate) listed: Option<&'a Job>,
     /// Read only for those that may need it.
     pub(crate) ledger: Ledger<'a>,
+    /// What went wrong, and when.
+    pub(crate) windows: &'a [Window],
     /// Slots up to here are owed.
     pub(crate) horizon: Millis,
+}
+
+impl Facts<'_> {
+    /// How far the clock of a node may be from ours.
+    fn tolerance(&self, at: Millis) -> Millis {
+        let is_off = |window: &&Window| {
+            window.fault == Fault::ClockOffset && (window.from..=window.until).contains(&at)
+        };
+        match self.windows.iter().find(is_off) {
+            Some(_) => AHEAD_MS + 100,
+            None => 1,
+        }
+    }
 }
 
 /// A rule that was broken, by its letter, and how.
@@ -78,7 +95,9 @@ pub(crate) fn account_for(facts: &Facts<'_>) -> Owing {
     let Some(created_at) = account.created_at() else {
         return owing; // It was never acknowledged, and is not there.
     };
-    if created_at < account.sent_at - 1 || account.acknowledged_at.is_some_and(|at| created_at > at + 1) {
+    let tolerance = facts.tolerance(account.sent_at);
+    let is_late = |at: Millis| created_at > at + tolerance;
+    if created_at < account.sent_at - tolerance || account.acknowledged_at.is_some_and(is_late) {
         owing.wrong('j', account, None, format!("created at {created_at}, not while it was asked for"));
     }
     let eras = eras(facts, created_at, &mut owing);
@@ -119,7 +138,9 @@ fn eras<'a>(facts: &Facts<'a>, created_at: Millis, owing: &mut Owing) -> Vec<Era
         };
         let is_exact = !matches!(state, EraState::Deleted);
         let since_at_least = if is_exact { change.decided_at } else { change.sent_at };
-        if change.decided_at < change.sent_at - 1 && !matches!(change.what, What::Resume) {
+        if change.decided_at < change.sent_at - facts.tolerance(change.sent_at)
+            && !matches!(change.what, What::Resume)
+        {
             owing.wrong('j', account, None, format!("{:?} was decided before it was asked for", change.what));
         }
         eras.push(Era { version: change.version, state, since: change.decided_at, since_at_least });
@@ -309,7 +330,7 @@ fn from_completion(
                 owing.wrong('a', account, Some(slot), text);
             }
             None => {
-                owing.wrong('a', account, Some(slot), "a run after the last, or beside an open one".into())
+                owing.wrong('a', account, Some(slot), "a run after the last, or beside an open one".into());
             }
         }
         owing.slots.push((slot, Some(*run)));
@@ -344,5 +365,145 @@ impl Owing {
         let at = slot.map(|slot| format!(" slot {}", crate::schedule::time(slot))).unwrap_or_default();
         let id = account.id.map(crate::account::id_text).unwrap_or_default();
         self.wrongs.push(Wrong { rule, text: format!("{} ({id}){at}: {text}", account.name) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::{Change, Target};
+    use crate::read::State;
+
+    const ID: u128 = 1_000 << 80;
+
+    fn every(period: i64) -> Schedule {
+        let when = When::Every { anchor: 0, period, writes_anchor: true };
+        Schedule { when, end: None, max_fires: None, spread: 0 }
+    }
+
+    /// A job created at 1,000 with a slot every ten seconds.
+    fn account() -> Account {
+        let mut account = Account::new("job".into(), every(10_000), Target::Discard, 1_000);
+        account.id = Some(ID);
+        account.acknowledged_at = Some(1_000);
+        account
+    }
+
+    fn changed(what: What, version: u32, at: Millis) -> Change {
+        Change { what, version, decided_at: at, sent_at: at, acknowledged_at: at }
+    }
+
+    fn run(slot: Millis, version: u32) -> Run {
+        let (state, cause) = (State::Succeeded, Cause::Schedule);
+        let id = (slot as u128) << 8 | u128::from(version);
+        let (started_at, finished_at) = (Some(slot), Some(slot));
+        Run { id, job: ID, version, cause, slot, state, attempt: 1, started_at, finished_at }
+    }
+
+    fn listed(version: u32, state: &str) -> Job {
+        let text = format!(
+            r#"{{"id":"{}","name":"job","version":{version},"state":"{state}","updated_at":"1970-01-01T00:00:30Z"}}"#,
+            crate::account::id_text(ID)
+        );
+        serde_json::from_str(&text).expect("a job")
+    }
+
+    fn skipped(from: &str, to: &str) -> LedgerEntry {
+        let text = format!(
+            r#"{{"from":"{from}","to":"{to}","state":"skipped","reason":"pause","decided_at":"{to}"}}"#
+        );
+        serde_json::from_str(&text).expect("an entry")
+    }
+
+    /// What is wrong, as the letters of the rules.
+    fn check(account: &Account, runs: &[Run], ledger: &[LedgerEntry]) -> (Owing, String) {
+        let listed = (!account.is_deleted()).then(|| listed(account.version(), "active"));
+        let owing = account_for(&Facts {
+            account,
+            runs,
+            listed: listed.as_ref(),
+            ledger: Ledger::Read(ledger),
+            windows: &[],
+            horizon: 45_000,
+        });
+        let letters = owing.wrongs.iter().map(|wrong| wrong.rule).collect();
+        (owing, letters)
+    }
+
+    #[test]
+    fn each_owed_slot_has_one_run() {
+        let all = [10_000, 20_000, 30_000, 40_000].map(|slot| run(slot, 1));
+        assert_eq!(check(&account(), &all, &[]).1, "");
+        assert_eq!(check(&account(), &all[1..], &[]).1, "a", "a missing one");
+        let invented = [&all[..], &[run(25_000, 1)]].concat();
+        assert_eq!(check(&account(), &invented, &[]).1, "a", "an invented one");
+        let twice = [&all[..], &[Run { id: 7, ..run(20_000, 1) }]].concat();
+        assert_eq!(check(&account(), &twice, &[]).1, "b", "two of one");
+        let later = [&all[..], &[run(50_000, 1)]].concat();
+        assert_eq!(check(&account(), &later, &[]).1, "", "one after what is looked at");
+    }
+
+    #[test]
+    fn an_edit_takes_over_where_the_old_version_stopped() {
+        let mut edited = account();
+        edited.changes.push(changed(What::Edit(every(7_000)), 2, 21_500));
+        let on_time = [run(10_000, 1), run(20_000, 1), run(28_000, 2), run(35_000, 2), run(42_000, 2)];
+        assert_eq!(check(&edited, &on_time, &[]).1, "");
+        // The slot at 20 s was due and not fired: it is carried over, and the new schedule goes on from it.
+        let carried =
+            [run(10_000, 1), run(20_000, 2), run(21_000, 2), run(28_000, 2), run(35_000, 2), run(42_000, 2)];
+        assert_eq!(check(&edited, &carried, &[]).1, "");
+        let lost = [run(10_000, 1), run(28_000, 2), run(35_000, 2), run(42_000, 2)];
+        assert!(check(&edited, &lost, &[]).1.starts_with('a'));
+        let stale = [&on_time[..], &[run(30_000, 1)]].concat();
+        assert_eq!(check(&edited, &stale, &[]).1, "a", "the old version goes on firing");
+    }
+
+    #[test]
+    fn slots_of_a_pause_are_in_the_ledger() {
+        let mut paused = account();
+        paused.changes.push(changed(What::Pause { until: None }, 2, 15_000));
+        paused.changes.push(changed(What::Resume, 3, 35_000));
+        let runs = [run(10_000, 1), run(40_000, 3)];
+        let (owing, letters) =
+            check(&paused, &runs, &[skipped("1970-01-01T00:00:20Z", "1970-01-01T00:00:30Z")]);
+        assert_eq!((letters.as_str(), owing.skipped), ("", 2));
+        assert_eq!(check(&paused, &runs, &[]).1, "aa");
+    }
+
+    #[test]
+    fn a_deleted_job_owes_nothing_more() {
+        let mut deleted = account();
+        deleted.changes.push(changed(What::Delete, 2, 25_000));
+        assert_eq!(check(&deleted, &[run(10_000, 1), run(20_000, 1)], &[]).1, "");
+        assert_eq!(check(&deleted, &[run(10_000, 1), run(20_000, 1), run(30_000, 1)], &[]).1, "a");
+    }
+
+    #[test]
+    fn what_was_given_up_is_done_or_not_done() {
+        let mut given_up = account();
+        given_up.given_up = Some((What::Pause { until: None }, 15_000));
+        let with = |job: &Job, runs: &[Run]| {
+            let (account, windows, ledger) = (&given_up, &[][..], Ledger::Read(&[]));
+            account_for(&Facts { account, runs, listed: Some(job), ledger, windows, horizon: 45_000 })
+                .wrongs
+                .len()
+        };
+        let all = [10_000, 20_000, 30_000, 40_000].map(|slot| run(slot, 1));
+        assert_eq!(with(&listed(1, "active"), &all), 0);
+        assert_eq!(with(&listed(2, "paused"), &all[..3]), 0, "it was paused at 30 s");
+        assert_eq!(with(&listed(2, "paused"), &all), 1, "and fires nothing after that");
+        assert_eq!(with(&listed(1, "active"), &all[..3]), 1, "it was not, and goes on");
+    }
+
+    #[test]
+    fn a_period_from_completion_goes_on_from_the_end_of_the_run_before() {
+        let mut account = account();
+        account.schedule.when = When::Completion { period: 10_000 };
+        let ended = |slot: Millis, end: Millis| Run { finished_at: Some(end), ..run(slot, 1) };
+        let chain =
+            [ended(1_000, 4_000), ended(14_010, 20_000), ended(30_000, 31_000), ended(41_000, 41_500)];
+        assert_eq!(check(&account, &chain, &[]).1, "");
+        assert_eq!(check(&account, &[chain[0], ended(12_000, 12_500)], &[]).1, "a", "too soon");
     }
 }

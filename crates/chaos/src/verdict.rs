@@ -192,6 +192,7 @@ async fn owe(
                 Some(None) => Ledger::Gone,
                 Some(Some(entries)) => Ledger::Read(entries),
             },
+            windows: evidence.windows,
             horizon: evidence.horizon,
         })
     };

@@ -38,9 +38,19 @@ impl Postgres {
         let folder = folder.keep();
         let data = folder.join("data");
         own(&folder);
-        run(as_user(&folder, &programs.join("initdb"))
-            .args(["--username=punctual", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"])
-            .arg(&data));
+        run(
+            as_user(&folder, &programs.join("initdb"))
+                .args([
+                    "--username=punctual",
+                    "--auth=trust",
+                    "--encoding=UTF8",
+                    "--locale=C",
+                    "--no-sync",
+                    "-D",
+                ])
+                .arg(&data),
+            Run::Always,
+        );
         let port = free_port();
         let mut server = format!(
             "{} -D {} -p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=",
@@ -112,12 +122,19 @@ impl Drop for Postgres {
 
 /// Gives a folder to the user that runs the server.
 pub fn own(folder: &Path) {
-    if is_root() {
-        run(Command::new("chown").args([USER]).arg(folder));
-    }
+    run(as_user(folder, Path::new("chown")).args([USER]).arg(folder), Run::AsRootOnly);
 }
 
-fn run(command: &mut Command) {
+#[derive(PartialEq, Eq)]
+enum Run {
+    Always,
+    AsRootOnly,
+}
+
+fn run(command: &mut Command, when: Run) {
+    if when == Run::AsRootOnly && !is_root() {
+        return;
+    }
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -126,9 +143,9 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
-/// A program as a user that PostgreSQL accepts.
+/// A program, as a user that PostgreSQL accepts; changing the owner of files is left to us.
 pub fn as_user(folder: &Path, program: &Path) -> Command {
-    let mut command = match is_root() {
+    let mut command = match is_root() && program != Path::new("chown") {
         true => {
             let mut command = Command::new("setpriv");
             command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--"]).arg(program);
