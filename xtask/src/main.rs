@@ -1,5 +1,6 @@
 //! The project's own chores: `cargo xtask test` and friends.
 
+mod chaos;
 mod test;
 mod tidy;
 mod tools;
@@ -14,6 +15,8 @@ usage: cargo xtask <command>
 
   test    everything: format, lints, tidiness, all tests; what CI runs
   tidy    the dependency table, file sizes and leftovers
+  chaos   a real cluster broken on purpose, every slot accounted for;
+          [--minutes N] [--seed N] [--nodes N] [--rate N] [--faults a,b]
   soak    the property tests with 1,000,000 cases
   bench   the benchmarks; run it when nothing else runs on the machine";
 
@@ -22,6 +25,7 @@ fn main() -> ExitCode {
     let result = match command.as_str() {
         "test" => test::run(),
         "tidy" => tidy::run(),
+        "chaos" => chaos::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "soak" => soak(),
         "bench" => run(cargo().args(["bench", "--package", "punctual-schedule", "--bench", "schedule"])),
         _ => {

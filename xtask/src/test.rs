@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, tidy, tools};
+use crate::{cargo, chaos, tidy, tools};
 
 /// Tests that say how much they did start their line with one of these.
 const COUNTS: [&str; 22] = [
@@ -64,7 +64,8 @@ pub(crate) fn run() -> Result<()> {
             bail!("no test reported `{count}`: did it run?");
         }
     }
-    Ok(())
+    step("chaos: a cluster broken on purpose");
+    chaos::run(&[])
 }
 
 fn step(name: &str) {

@@ -13,12 +13,18 @@ struct Tool {
     purpose: &'static str,
 }
 
-const TOOLS: [Tool; 3] = [
+const TOOLS: [Tool; 4] = [
     Tool {
         program: "pg_lsclusters",
         version: "--help",
         package: "postgresql",
         purpose: "is the database of a cluster",
+    },
+    Tool {
+        program: "faketime",
+        version: "--version",
+        package: "faketime",
+        purpose: "gives a node a clock that is off",
     },
     Tool {
         program: "strace",

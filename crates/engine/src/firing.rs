@@ -128,6 +128,7 @@ impl Firing {
     fn stop_reading(&mut self) {
         if let Some(reading) = self.reading.take() {
             reading.abort();
+            self.horizon.read_failed();
         }
     }
 
@@ -246,7 +247,10 @@ impl Firing {
                 self.engine.wakes.set_reach(self.horizon.reach());
                 self.prefetch(near);
             }
-            Err(error) => self.pause("read ahead", &error, now),
+            Err(error) => {
+                self.horizon.read_failed();
+                self.pause("read ahead", &error, now);
+            }
         }
     }
 

@@ -22,6 +22,9 @@ const PAGE: usize = 10_000;
 /// The wheel is refilled when it holds fewer than this and the cover is near.
 const LOW: usize = 30_000;
 
+/// Offers kept during a read; it takes milliseconds, unless the store is in trouble.
+const UNSURE_MAX: usize = 50_000;
+
 /// The next read begins this long before the cover ends.
 const LEAD: SignedDuration = SignedDuration::from_secs(5);
 
@@ -36,6 +39,10 @@ pub(crate) struct Horizon {
     until: Timestamp,
     /// Others write to the store as well: nothing is known beyond where a read looked.
     is_shared: bool,
+    /// The cover that a read under way goes on from.
+    reading: Option<DueKey>,
+    /// Offered beyond the cover while a read was under way: it may have missed them, and take the cover past them.
+    unsure: Vec<Due>,
     popped: Vec<(i64, Due)>,
 }
 
@@ -48,6 +55,8 @@ impl Horizon {
             beyond: Some(from),
             until: from,
             is_shared,
+            reading: None,
+            unsure: Vec::new(),
             popped: Vec::new(),
         }
     }
@@ -78,14 +87,31 @@ impl Horizon {
         Some(beyond.checked_sub(LEAD).unwrap_or(beyond))
     }
 
-    /// The next read.
+    /// The next read. It is followed by [`Horizon::absorb`] or [`Horizon::read_failed`].
     pub(crate) fn query(&mut self, shards: Shards, now: Timestamp) -> DueQuery {
+        self.reading = Some(self.cover);
         self.until = now.checked_add(LOOK_AHEAD).unwrap_or(Timestamp::MAX);
         DueQuery { shards, after: Some(self.cover), until: self.until, limit: PAGE }
     }
 
     /// Takes what was read. Those that are due soon are returned, for their bodies to be fetched.
     pub(crate) fn absorb(&mut self, page: DuePage, now: Timestamp) -> Vec<Due> {
+        // If entries were forgotten meanwhile, the page begins too late: it is read again from there.
+        let near = match self.reading.take() == Some(self.cover) {
+            true => self.extend(page, now),
+            false => Vec::new(),
+        };
+        self.take_unsure();
+        near
+    }
+
+    /// A read came to nothing.
+    pub(crate) fn read_failed(&mut self) {
+        self.reading = None;
+        self.take_unsure();
+    }
+
+    fn extend(&mut self, page: DuePage, now: Timestamp) -> Vec<Due> {
         self.cover = match (page.next_at, page.entries.last()) {
             (None, _) => end_of(Timestamp::MAX),
             // Nothing lies between the last entry and the next one, unless they share a time.
@@ -105,14 +131,10 @@ impl Horizon {
         near
     }
 
-    /// Takes what was committed in owned shards since the last look.
+    /// Takes what was committed in owned shards since the last look. If some of it was forgotten, everything is read anew.
     pub(crate) fn take(&mut self, offers: Offers, owned: &Epochs) {
         for entry in offers.entries.into_iter().filter(|entry| owned.contains(entry.key.job.shard())) {
-            if entry.key <= self.cover {
-                self.insert(entry);
-            } else {
-                self.beyond = Some(self.beyond.map_or(entry.key.at, |beyond| beyond.min(entry.key.at)));
-            }
+            self.offered(entry);
         }
         if offers.has_overflown {
             self.forget(self.wheel.next_at());
@@ -150,6 +172,25 @@ impl Horizon {
             (shard, u32::try_from(count * 60_000 / known).unwrap_or(u32::MAX))
         };
         counts.into_iter().map(of).collect()
+    }
+
+    fn offered(&mut self, entry: Due) {
+        if entry.key <= self.cover {
+            self.insert(entry);
+        } else if self.reading.is_some() && self.unsure.len() < UNSURE_MAX {
+            self.unsure.push(entry);
+        } else {
+            self.beyond = Some(self.beyond.map_or(entry.key.at, |beyond| beyond.min(entry.key.at)));
+            // With too many to keep, what is being read does not count: it is read again.
+            self.reading = None;
+        }
+    }
+
+    /// Now that no read is under way, an entry is behind the cover or will be read.
+    fn take_unsure(&mut self) {
+        for entry in std::mem::take(&mut self.unsure) {
+            self.offered(entry);
+        }
     }
 
     /// Puts entries back whose firing failed.
@@ -207,4 +248,101 @@ impl Horizon {
 /// The last place in the order of firing at a time.
 fn end_of(at: Timestamp) -> DueKey {
     DueKey { at, lane: Lane::Batch, tenant: TenantId(u32::MAX), job: JobId::from_bytes([0xff; 16]) }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use punctual_domain::id::{Epoch, ShardId, Version};
+
+    use super::*;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millisecond(1_800_000_000_000 + millis).unwrap()
+    }
+
+    fn entry(millis: i64) -> Due {
+        let job = JobId::new(at(0), ShardId(0), millis as u64);
+        let key = DueKey { at: at(millis), lane: Lane::Standard, tenant: TenantId::DEFAULT, job };
+        Due { key, version: Version::FIRST, slot: at(millis) }
+    }
+
+    fn offers(entries: &[Due]) -> Offers {
+        Offers { entries: entries.to_vec(), has_overflown: false }
+    }
+
+    fn owned() -> Epochs {
+        Epochs::new([(ShardId(0), Epoch(1))])
+    }
+
+    fn fired(horizon: &mut Horizon) -> Vec<Timestamp> {
+        horizon.pop_due(at(1_000_000), 100).iter().map(|due| due.slot).collect()
+    }
+
+    #[test]
+    fn what_is_committed_while_a_read_is_under_way_is_not_lost() {
+        let mut horizon = Horizon::new(at(0), false);
+        horizon.query(Shards::All, at(0));
+        // The read has begun and does not see this one; the loop is woken before it ends.
+        horizon.take(offers(&[entry(1_000)]), &owned());
+        horizon.absorb(DuePage { entries: vec![entry(500)], next_at: Some(at(2_000)) }, at(0));
+        assert_eq!(fired(&mut horizon), [at(500), at(1_000)]);
+    }
+
+    #[test]
+    fn what_is_offered_while_a_read_fails_is_read_by_the_next() {
+        let mut horizon = Horizon::new(at(0), false);
+        horizon.query(Shards::All, at(0));
+        horizon.absorb(DuePage { entries: Vec::new(), next_at: Some(at(9_000_000)) }, at(0));
+        horizon.query(Shards::All, at(0));
+        horizon.take(offers(&[entry(9_500_000)]), &owned());
+        horizon.read_failed();
+        assert!(horizon.load_at().is_some_and(|load_at| load_at <= at(9_000_000)));
+    }
+
+    #[test]
+    fn a_page_that_begins_after_what_was_forgotten_is_read_again() {
+        let mut horizon = Horizon::new(at(0), false);
+        horizon.query(Shards::All, at(0));
+        horizon.absorb(DuePage { entries: vec![entry(500)], next_at: Some(at(2_000)) }, at(0));
+        horizon.query(Shards::All, at(0));
+        horizon.take(Offers { entries: Vec::new(), has_overflown: true }, &owned());
+        horizon.absorb(DuePage { entries: vec![entry(2_000)], next_at: Some(at(3_000)) }, at(0));
+        let again = horizon.query(Shards::All, at(0));
+        assert!(again.after.is_some_and(|after| after < entry(500).key), "{again:?}");
+    }
+
+    #[test]
+    fn in_a_shared_store_nothing_is_known_beyond_where_a_read_looked() {
+        for (is_shared, expected) in [(false, None), (true, Some(at(0) + LOOK_AHEAD - LEAD))] {
+            let mut horizon = Horizon::new(at(0), is_shared);
+            horizon.query(Shards::All, at(0));
+            horizon.absorb(DuePage { entries: Vec::new(), next_at: None }, at(0));
+            assert_eq!(horizon.load_at(), expected);
+        }
+    }
+
+    #[test]
+    fn what_others_made_due_is_read_again() {
+        let mut horizon = Horizon::new(at(0), true);
+        horizon.query(Shards::All, at(0));
+        horizon.absorb(DuePage { entries: vec![entry(500), entry(900)], next_at: None }, at(0));
+        horizon.read_again(at(700));
+        let again = horizon.query(Shards::All, at(0));
+        assert!(again.after.is_some_and(|after| after.at < at(700) && after > entry(500).key), "{again:?}");
+        horizon.absorb(DuePage { entries: vec![entry(700), entry(900)], next_at: None }, at(0));
+        assert_eq!(fired(&mut horizon), [at(500), at(700), at(900)]);
+    }
+
+    #[test]
+    fn entries_of_shards_that_went_are_dropped() {
+        let mut horizon = Horizon::new(at(0), true);
+        horizon.query(Shards::All, at(0));
+        horizon.absorb(DuePage { entries: vec![entry(500)], next_at: None }, at(0));
+        horizon.take(offers(&[entry(600)]), &Epochs::default());
+        horizon.keep(&owned());
+        assert_eq!(horizon.len(), 1, "what is not owned is not taken");
+        horizon.keep(&Epochs::default());
+        assert_eq!(horizon.len(), 0);
+    }
 }

@@ -3,6 +3,6 @@
 //! Promise: a service is started on a free port of the loopback interface, with its files in a temporary folder; it
 //! ends when the test process does, however that ends; and one that cannot be had fails the test loudly.
 
-mod postgres;
+pub mod postgres;
 
 pub use postgres::Postgres;

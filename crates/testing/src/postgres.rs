@@ -37,7 +37,7 @@ impl Postgres {
             tempfile::Builder::new().prefix("punctual-postgres-").tempdir().expect("a temporary folder");
         let folder = folder.keep();
         let data = folder.join("data");
-        run(as_user(&folder, Path::new("chown")).args([USER]).arg(&folder), Run::AsRootOnly);
+        own(&folder);
         run(
             as_user(&folder, &programs.join("initdb"))
                 .args([
@@ -120,6 +120,11 @@ impl Drop for Postgres {
     }
 }
 
+/// Gives a folder to the user that runs the server.
+pub fn own(folder: &Path) {
+    run(as_user(folder, Path::new("chown")).args([USER]).arg(folder), Run::AsRootOnly);
+}
+
 #[derive(PartialEq, Eq)]
 enum Run {
     Always,
@@ -139,7 +144,7 @@ fn is_root() -> bool {
 }
 
 /// A program, as a user that PostgreSQL accepts; changing the owner of files is left to us.
-fn as_user(folder: &Path, program: &Path) -> Command {
+pub fn as_user(folder: &Path, program: &Path) -> Command {
     let mut command = match is_root() && program != Path::new("chown") {
         true => {
             let mut command = Command::new("setpriv");
@@ -153,7 +158,7 @@ fn as_user(folder: &Path, program: &Path) -> Command {
 }
 
 /// Where the newest installed PostgreSQL is.
-fn programs() -> PathBuf {
+pub fn programs() -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").map(|found| found.flatten().collect::<Vec<_>>());
     let mut versions: Vec<u32> = versions
         .unwrap_or_default()
@@ -165,7 +170,8 @@ fn programs() -> PathBuf {
     PathBuf::from(format!("/usr/lib/postgresql/{newest}/bin"))
 }
 
-fn free_port() -> u16 {
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("its address").port()
 }
