@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Version};
 use punctual_domain::work::Leased;
 use punctual_store::{Claim, Shards};
@@ -19,6 +19,9 @@ use crate::pass::{Duty, Next};
 
 /// A claim takes at most so many, so that other writes get their turn.
 const BATCH: usize = 1_000;
+
+/// Runs that wait for other workers are looked at again after this long, in case they are gone.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_millis(100);
 
 impl Engine {
     /// Claims for the worker with most room. Says whether there may be more to claim.
@@ -108,7 +111,11 @@ impl Duty for Claiming {
                 Claimed::All => {
                     desk.has_backlog.store(false, Ordering::Release);
                     desk.room_for_fire.notify_one();
-                    self.next_at = self.engine.store.next_available_at(&Shards::All).await?;
+                    let next_at = self.engine.store.next_available_at(&Shards::All).await;
+                    // What waits is not known any more: the next pass claims again.
+                    let next_at = next_at.inspect_err(|_| wakes.claimable())?;
+                    // What may be claimed now and was not is for others.
+                    self.next_at = next_at.map(|at| at.max(now + LOOK_AGAIN));
                 }
             }
         }

@@ -10,6 +10,7 @@ use punctual_store::Store;
 use crate::bodies::Bodies;
 use crate::clock::{Clock, Entropy};
 use crate::desk::{Desk, Seat};
+use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::timetables::Timetables;
 use crate::wake::Wakes;
@@ -61,6 +62,14 @@ impl Engine {
     /// The figures of this node.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Passes on what came of a write. One that failed may have been committed all the same, if only its answer was lost.
+    pub(crate) fn heard<T>(&self, answer: Result<T, punctual_store::Error>) -> Result<T, Error> {
+        if matches!(answer, Err(punctual_store::Error::Unavailable { .. })) {
+            self.wakes.unsure();
+        }
+        Ok(answer?)
     }
 
     /// What time it is.

@@ -1,8 +1,9 @@
 //! The firing loop: from the horizon to leased or waiting runs.
 //!
 //! Runs all the time on the node that owns the shards. Promise: entries are fired in the order they are due, in
-//! batches of which a few are under way; those that were overdue when the node started are fired beside, and never
-//! make the others late; entries whose firing failed are fired again.
+//! batches of which a few are under way; those that were overdue when the node started, or when the store was there again
+//! after it was out of reach, are fired beside, and never make the others late; entries whose firing failed are fired
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,6 +44,9 @@ const FLOW: Duration = Duration::from_millis(250);
 /// No entry waits longer than this for room: well below the minute after which a slot is taken for missed.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 
+/// Everything is read anew at most this often: a store that fails again and again still gets something fired in between.
+const ANEW_EVERY: SignedDuration = SignedDuration::from_secs(1);
+
 /// After a failed batch.
 const PAUSE: SignedDuration = SignedDuration::from_millis(500);
 
@@ -62,6 +66,9 @@ pub(crate) struct Firing {
     is_busy: bool,
     reading: Option<JoinHandle<Result<DuePage, punctual_store::Error>>>,
     paused_until: Option<Timestamp>,
+    /// When everything is to be read anew, and when it last was.
+    anew_at: Option<Timestamp>,
+    began_at: Option<Timestamp>,
 }
 
 /// What was due when the node started, read from the oldest on.
@@ -70,6 +77,13 @@ struct Overdue {
     until: Timestamp,
     entries: std::collections::VecDeque<Due>,
     is_read: bool,
+}
+
+impl Overdue {
+    /// Nothing of it is read.
+    fn until(until: Timestamp) -> Self {
+        Overdue { after: None, until, entries: Default::default(), is_read: false }
+    }
 }
 
 /// A batch that was fired.
@@ -87,12 +101,14 @@ impl Firing {
             engine,
             epochs,
             horizon: Horizon::new(from),
-            overdue: Some(Overdue { after: None, until: from, entries: Default::default(), is_read: false }),
+            overdue: Some(Overdue::until(from)),
             batches: JoinSet::new(),
             overdue_batches: 0,
             is_busy: false,
             reading: None,
             paused_until: None,
+            anew_at: None,
+            began_at: None,
         }
     }
 
@@ -102,9 +118,16 @@ impl Firing {
         while !*stop.borrow() {
             let now = engine.clock.now();
             self.paused_until = self.paused_until.filter(|until| *until > now);
-            self.horizon.take(engine.wakes.take());
-            self.read_ahead(now);
+            let offers = engine.wakes.take();
+            self.horizon.take(offers.entries);
+            if offers.is_incomplete {
+                self.look_anew(now);
+            }
             if self.paused_until.is_none() {
+                if self.anew_at.is_some_and(|at| at <= now) {
+                    self.begin_anew(now);
+                }
+                self.read_ahead(now);
                 self.fire_due(now);
                 self.fire_overdue(now).await;
             }
@@ -130,6 +153,21 @@ impl Firing {
         tracing::debug!("firing has stopped");
     }
 
+    /// Everything is to be read anew, as soon as may be.
+    fn look_anew(&mut self, now: Timestamp) {
+        let soonest = self.began_at.map_or(now, |at| at + ANEW_EVERY);
+        self.anew_at.get_or_insert(soonest.max(now));
+    }
+
+    /// Forgets what was read: what is due is known to the store alone. What was due before now is overdue.
+    fn begin_anew(&mut self, now: Timestamp) {
+        self.horizon = Horizon::new(now - OVERDUE);
+        self.overdue = Some(Overdue::until(now - OVERDUE));
+        // A read that is under way goes on from where the old horizon ended.
+        self.reading = None;
+        (self.anew_at, self.began_at) = (None, Some(now));
+    }
+
     /// When to look again if nothing happens before.
     fn wake_at(&self, now: Timestamp) -> Timestamp {
         if let Some(until) = self.paused_until {
@@ -144,7 +182,7 @@ impl Firing {
         let load_at = self.horizon.load_at().filter(|_| self.reading.is_none());
         // Time may be set; nothing is read when looking.
         let at_last = now + SignedDuration::from_hours(1);
-        [fire_at, load_at].into_iter().flatten().fold(at_last, Timestamp::min)
+        [fire_at, load_at, self.anew_at].into_iter().flatten().fold(at_last, Timestamp::min)
     }
 
     fn read_ahead(&mut self, now: Timestamp) {
@@ -237,9 +275,11 @@ impl Firing {
                 limit: 10 * BATCH,
             };
             match self.engine.store.due(query).await {
-                Ok(page) => {
+                Ok(mut page) => {
                     overdue.after = page.entries.last().map(|entry| entry.key);
                     overdue.is_read = page.entries.len() < 10 * BATCH;
+                    // Late as they are, the critical ones go first.
+                    page.entries.sort_by_key(|entry| entry.key.lane.rank());
                     overdue.entries.extend(page.entries);
                 }
                 Err(error) => {
@@ -297,14 +337,8 @@ impl Firing {
             Err(error) => {
                 // Its entries are still in the store: reading everything anew finds them.
                 tracing::error!(%error, "a batch of firings broke off");
-                self.horizon = Horizon::new(now - OVERDUE);
                 self.overdue_batches = 0;
-                self.overdue = Some(Overdue {
-                    after: None,
-                    until: now - OVERDUE,
-                    entries: Default::default(),
-                    is_read: false,
-                });
+                self.begin_anew(now);
                 return;
             }
         };
@@ -319,14 +353,15 @@ impl Firing {
                 "fired"
             ),
             Err(error) => {
-                self.horizon.put_back(batch.entries);
                 self.pause("fire", &error, now);
             }
         }
     }
 
+    /// Waits a moment, and then reads everything anew: what was not done is still in the store.
     fn pause(&mut self, what: &str, error: &(dyn std::error::Error + 'static), now: Timestamp) {
         tracing::warn!(error = %chain(error), "cannot {what}; it is tried again");
+        self.look_anew(now);
         self.paused_until = Some(now + PAUSE);
     }
 }

@@ -9,7 +9,6 @@ use punctual_domain::id::{JobId, TenantId};
 use punctual_domain::job::Lane;
 use punctual_store::{Due, DueKey, DuePage, DueQuery, Shards};
 
-use crate::wake::Offers;
 use crate::wheel::Wheel;
 
 /// How many entries are held: 64 bytes each, and at 10,000 a second a few seconds of work.
@@ -97,24 +96,14 @@ impl Horizon {
         near
     }
 
-    /// Takes what was committed since the last look. Says whether everything must be read anew.
-    pub(crate) fn take(&mut self, offers: Offers) {
-        for entry in offers.entries {
+    /// Takes what was committed since the last look.
+    pub(crate) fn take(&mut self, offers: Vec<Due>) {
+        for entry in offers {
             if entry.key <= self.cover {
                 self.insert(entry);
             } else {
                 self.beyond = Some(self.beyond.map_or(entry.key.at, |beyond| beyond.min(entry.key.at)));
             }
-        }
-        if offers.has_overflown {
-            self.forget(self.wheel.next_at());
-        }
-    }
-
-    /// Puts entries back whose firing failed.
-    pub(crate) fn put_back(&mut self, entries: Vec<Due>) {
-        for entry in entries {
-            self.insert(entry);
         }
     }
 
@@ -133,7 +122,7 @@ impl Horizon {
         if self.wheel.insert(entry.key.at.as_millisecond(), entry).is_err() {
             // The later half goes, and is read again when its time comes near.
             let middle = self.middle();
-            self.forget(Some(middle));
+            self.forget(middle);
             if entry.key <= self.cover {
                 // There is room now, or every entry has the same time: then it is read again as well.
                 let _ = self.wheel.insert(entry.key.at.as_millisecond(), entry);
@@ -152,9 +141,8 @@ impl Horizon {
         *times.select_nth_unstable(half).1
     }
 
-    /// Drops the entries from a time on; they are read again. Without a time, all.
-    fn forget(&mut self, from: Option<i64>) {
-        let from = from.unwrap_or(i64::MIN);
+    /// Drops the entries from a time on; they are read again.
+    fn forget(&mut self, from: i64) {
         self.wheel.retain(|at, _| at < from);
         let first = Timestamp::from_millisecond(from).unwrap_or(Timestamp::MIN);
         self.cover =

@@ -3,8 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
-use punctual_store::Error;
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::{Config, NoTls};
 
 use crate::error::{OpenError, reason};
@@ -20,12 +19,26 @@ pub struct Options {
     pub connections: usize,
     /// Whose clock judges leases.
     pub time: Time,
+    /// How long a call waits for a connection while all are in use.
+    pub wait: Duration,
+    /// How long a statement may take.
+    pub statement_timeout: Duration,
+    /// How long a call waits for the database in all. Longer than a statement may take.
+    pub patience: Duration,
 }
 
 impl Options {
     /// What a node uses.
     pub fn new(address: impl Into<String>) -> Self {
-        Options { address: address.into(), shards: None, connections: 8, time: Time::Database }
+        Options {
+            address: address.into(),
+            shards: None,
+            connections: 8,
+            time: Time::Database,
+            wait: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(20),
+            patience: Duration::from_secs(45),
+        }
     }
 }
 
@@ -44,8 +57,8 @@ pub enum Time {
 const SETTINGS: &str = "set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; \
      set enable_material = off; set jit = off; set idle_in_transaction_session_timeout = '30s'";
 
-/// How long a call waits for a connection before it says so.
-const WAIT: Duration = Duration::from_secs(10);
+/// How long a server may take to accept a connection, and then to greet.
+const CONNECT: Duration = Duration::from_secs(3);
 
 pub(crate) fn pool(options: &Options) -> Result<Pool, OpenError> {
     let wrong = |reason: String| OpenError::Address { address: without_password(&options.address), reason };
@@ -53,35 +66,25 @@ pub(crate) fn pool(options: &Options) -> Result<Pool, OpenError> {
     if config.get_application_name().is_none() {
         config.application_name("punctual");
     }
-    config.connect_timeout(Duration::from_secs(5));
+    config.connect_timeout(CONNECT);
     // A peer that went away without a word is noticed in half a minute, not in hours.
     config.keepalives_idle(Duration::from_secs(15)).tcp_user_timeout(Duration::from_secs(20));
+    let hosts = config.get_hosts().len() as u32;
     let manager =
         Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-    let settings = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
-        Box::pin(async move { client.batch_execute(SETTINGS).await.map_err(HookError::Backend) })
+    let settings = format!("{SETTINGS}; set statement_timeout = {}", options.statement_timeout.as_millis());
+    let settings = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
+        let settings = settings.clone();
+        Box::pin(async move { client.batch_execute(&settings).await.map_err(HookError::Backend) })
     });
     Pool::builder(manager)
         .max_size(options.connections)
         .runtime(Runtime::Tokio1)
-        .wait_timeout(Some(WAIT))
-        .create_timeout(Some(WAIT))
+        .wait_timeout(Some(options.wait))
+        .create_timeout(Some(CONNECT * (hosts + 1)))
         .post_create(settings)
         .build()
         .map_err(|error| wrong(error.to_string()))
-}
-
-/// A connection of the pool.
-pub(crate) async fn connection(pool: &Pool) -> Result<Object, Error> {
-    pool.get().await.map_err(|error| {
-        use deadpool_postgres::PoolError;
-        let reason = match error {
-            PoolError::Backend(error) => reason(&error),
-            PoolError::Timeout(_) => "no connection to the database was free for 10 seconds".into(),
-            other => other.to_string(),
-        };
-        Error::Unavailable { reason }
-    })
 }
 
 /// An address that may be shown.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, ShardId, WorkerId};
-use punctual_store::{Error, Shards};
+use punctual_store::Shards;
 
-use crate::error::failed;
+use crate::error::{Failed, failed};
 use crate::postgres::Postgres;
 use crate::row::{numbers, worker_uuid};
 
@@ -31,7 +31,7 @@ impl Postgres {
         shards: &Shards,
         ttl: Duration,
         now: Timestamp,
-    ) -> Result<Vec<(ShardId, Epoch)>, Error> {
+    ) -> Result<Vec<(ShardId, Epoch)>, Failed> {
         let client = self.connection().await?;
         let statement = client.prepare_cached(ACQUIRE).await.map_err(failed)?;
         let ttl = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX / 4);
@@ -45,7 +45,7 @@ impl Postgres {
         Ok(taken)
     }
 
-    pub(crate) async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Error> {
+    pub(crate) async fn release(&self, owner: WorkerId, now: Timestamp) -> Result<(), Failed> {
         let client = self.connection().await?;
         let sql = "update shards set owner = null, expires_at = punctual_now($2) where owner = $1";
         let statement = client.prepare_cached(sql).await.map_err(failed)?;

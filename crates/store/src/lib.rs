@@ -17,7 +17,7 @@ mod verbs;
 pub mod conformance;
 
 pub use error::{Error, Refused};
-pub use figures::{Durations, Figures, Waiting};
+pub use figures::{Durations, Fault, Figures, Waiting};
 pub use health::Health;
 pub use liveness::Liveness;
 pub use memory::Memory;
