@@ -253,6 +253,10 @@ impl Firing {
 
     /// Overdue entries get what is left: one small batch at a time while slots come up that can be on time.
     async fn fire_overdue(&mut self, now: Timestamp) {
+        // What is due now is being read: first things first.
+        if self.reading.is_some() && self.horizon.reach() < now.as_millisecond() {
+            return;
+        }
         let soon = now + SignedDuration::from_secs(1);
         let (batches, batch) = match self.horizon.next_at().is_some_and(|at| at <= soon) {
             true => (1, BATCH / 4),

@@ -44,7 +44,10 @@ impl World {
         );
         let engine = Arc::new(engine);
         let seat = engine.seat(engine.new_worker_id(), Vec::new());
-        seat.grant(room);
+        // Room that comes free is waited for, by a clock that the test does not move.
+        if room > 0 {
+            seat.grant(room);
+        }
         let node = Node::start(engine.clone(), engine.new_worker_id(), Options { lease: LEASE }).await;
         settle().await;
         World { store, clock, engine, seat, node: node.unwrap() }
@@ -176,23 +179,23 @@ async fn slots_of_an_outage_are_caught_up_behind_those_that_can_be_on_time() {
     assert!(world.register(critical).await);
     assert!(world.register(spec("@at 2026-01-01T12:00:40Z")).await);
     world.set_down(true);
-    world.wait(39).await;
+    world.wait(40).await;
     world.set_down(false);
     assert!(world.slots().await.is_empty());
     world.wait(10).await;
     let runs = world.runs().await;
     assert_eq!(runs.len(), 302, "each once");
-    let place = |slot| runs.iter().position(|run| run.scheduled_for == slot).unwrap();
-    assert_eq!(place(at("12:00:20")), 0, "the critical one is the first of the late ones");
-    assert!(place(at("12:00:40")) < 301, "what can be on time does not wait for what is late");
-    let on_time = &runs[place(at("12:00:40"))];
+    let slots: Vec<Timestamp> = runs.iter().map(|run| run.scheduled_for).collect();
+    assert_eq!(slots[0], at("12:00:40"), "what can be on time does not wait for what is late");
+    assert_eq!(slots[1], at("12:00:20"), "the critical one is the first of the late ones");
+    let on_time = &runs[0];
     assert!(on_time.sequence.born_at() <= at("12:00:41"), "{on_time:?}");
     world.node.stop().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_store_that_is_down_is_not_asked_all_the_time() {
-    let world = World::start(10).await;
+    let world = World::start(1_000).await;
     assert!(world.register(spec("@every 1s")).await);
     world.set_down(true);
     world.wait(1).await;
