@@ -4,14 +4,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::Config;
+use tokio_postgres::config::TargetSessionAttrs;
 
 use crate::error::{OpenError, reason};
+use crate::tls::Tls;
 
 /// Which database, and how it is used.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `postgres://user@host/database`.
+    /// `postgres://user@host/database`; several servers are `host1,host2`.
     pub address: String,
     /// How many shards a new database gets; none takes what the database has.
     pub shards: Option<u16>,
@@ -62,7 +64,13 @@ const CONNECT: Duration = Duration::from_secs(3);
 
 pub(crate) fn pool(options: &Options) -> Result<Pool, OpenError> {
     let wrong = |reason: String| OpenError::Address { address: without_password(&options.address), reason };
-    let mut config = Config::from_str(&options.address).map_err(|error| wrong(reason(&error)))?;
+    let (address, tls) = Tls::of(&options.address).map_err(wrong)?;
+    let mut config = Config::from_str(&address).map_err(|error| wrong(reason(&error)))?;
+    config.ssl_mode(tls.ssl_mode());
+    // Of several servers, the one that takes writes; a standby that was promoted is found by the next connection.
+    if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
     if config.get_application_name().is_none() {
         config.application_name("punctual");
     }
@@ -70,8 +78,11 @@ pub(crate) fn pool(options: &Options) -> Result<Pool, OpenError> {
     // A peer that went away without a word is noticed in half a minute, not in hours.
     config.keepalives_idle(Duration::from_secs(15)).tcp_user_timeout(Duration::from_secs(20));
     let hosts = config.get_hosts().len() as u32;
-    let manager =
-        Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+    let manager = Manager::from_config(
+        config,
+        tls.connector().map_err(wrong)?,
+        ManagerConfig { recycling_method: RecyclingMethod::Fast },
+    );
     let settings = format!("{SETTINGS}; set statement_timeout = {}", options.statement_timeout.as_millis());
     let settings = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
         let settings = settings.clone();

@@ -22,6 +22,17 @@ pub enum OpenError {
         /// Why.
         reason: String,
     },
+    /// The schema was not brought up to date.
+    #[error(
+        "the database has schema {found} and this version needs {known}: \
+         bring it up to date with `punctual migrate up --store ADDRESS`, or start without --no-migrate"
+    )]
+    OlderSchema {
+        /// What the database has.
+        found: i32,
+        /// What we need.
+        known: i32,
+    },
     /// A newer version of Punctual has changed the schema.
     #[error(
         "the database has schema {found} and this version knows {known}: use a newer version of Punctual"

@@ -29,8 +29,10 @@ mod requests;
 mod retain;
 mod row;
 mod sequences;
+mod tls;
 mod work;
 
 pub use connect::{Options, Time};
 pub use error::OpenError;
+pub use migrate::{Schema, SchemaStep};
 pub use postgres::Postgres;

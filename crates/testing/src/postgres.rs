@@ -34,12 +34,7 @@ impl Postgres {
     /// # Panics
     /// If PostgreSQL is not installed or does not start.
     pub fn start(settings: &[&str]) -> Postgres {
-        let programs = programs();
-        let folder =
-            tempfile::Builder::new().prefix("punctual-postgres-").tempdir().expect("a temporary folder");
-        let folder = folder.keep();
-        let data = folder.join("data");
-        run(as_user(&folder, Path::new("chown")).args([USER]).arg(&folder), Run::AsRootOnly);
+        let (programs, folder) = (programs(), folder());
         run(
             as_user(&folder, &programs.join("initdb"))
                 .args([
@@ -50,9 +45,43 @@ impl Postgres {
                     "--no-sync",
                     "-D",
                 ])
-                .arg(&data),
+                .arg(folder.join("data")),
             Run::Always,
         );
+        Postgres::launch(programs, folder, settings)
+    }
+
+    /// A standby that follows this server, each commit of which waits for it from now on.
+    pub fn standby(&self) -> Postgres {
+        let (programs, folder) = (programs(), folder());
+        run(
+            as_user(&folder, &programs.join("pg_basebackup"))
+                .args(["--no-sync", "--write-recovery-conf", "--checkpoint=fast", "-D"])
+                .arg(folder.join("data"))
+                .args(["-d", &self.url("postgres")]),
+            Run::Always,
+        );
+        let standby = Postgres::launch(programs, folder, &["fsync=off"]);
+        self.psql("postgres", "alter system set synchronous_standby_names = '*'");
+        self.psql("postgres", "select pg_reload_conf()");
+        let follows = "select count(*) from pg_stat_replication where sync_state = 'sync'";
+        for _ in 0..600 {
+            if self.psql("postgres", follows) == "1" {
+                return standby;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("the standby does not follow within 30 seconds");
+    }
+
+    /// Lets a standby take writes.
+    pub fn promote(&self) {
+        assert_eq!(self.psql("postgres", "select pg_promote()"), "t");
+    }
+
+    /// Starts a server on the files of a folder.
+    fn launch(programs: PathBuf, folder: PathBuf, settings: &[&str]) -> Postgres {
+        let data = folder.join("data");
         let port = free_port();
         let mut server = format!(
             "{} -D {} -p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=",
@@ -93,9 +122,14 @@ impl Postgres {
         self.wait_until_ready();
     }
 
-    /// Where its files are; the user that runs it may write there.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// Writes a file that only the server may read.
+    pub fn write_private(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text).expect("a file");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .expect("permissions");
+        run(as_user(&self.folder, Path::new("chown")).args([USER]).arg(&path), Run::AsRootOnly);
+        path
     }
 
     /// The port it listens on.
@@ -152,6 +186,14 @@ impl Drop for Postgres {
         // It stops the server first.
         let _ = self.keeper.wait();
     }
+}
+
+/// A temporary folder of the user that runs servers; the keeper removes it.
+fn folder() -> PathBuf {
+    let folder =
+        tempfile::Builder::new().prefix("punctual-postgres-").tempdir().expect("a temporary folder").keep();
+    run(as_user(&folder, Path::new("chown")).args([USER]).arg(&folder), Run::AsRootOnly);
+    folder
 }
 
 #[derive(PartialEq, Eq)]

@@ -81,6 +81,10 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
     options.http = http::Options { policy: policy.clone(), ..http::Options::default() };
     options.concurrency = config.concurrency;
     options.lease = Duration::from_secs(config.lease);
+    if let Some(address) = config.store.as_ref().filter(|_| config.no_migrate) {
+        let options = punctual_store_postgres::Options::new(address);
+        punctual_store_postgres::Schema::read(&options).await?.check()?;
+    }
     let parts = punctual::wire::Parts::open(&options.storage, Arc::clone(&tzdb)).await?;
     options.secrets = vec![match &parts.postgres {
         Some(store) => secret::shared(store).await?,
