@@ -23,6 +23,9 @@ const BATCH: usize = 1_000;
 /// How often runs are looked for that other nodes left.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(1);
 
+/// Runs that wait for other workers are looked at again after this long, in case they are gone.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_millis(100);
+
 impl Engine {
     /// Claims for the worker with most room. Says whether there may be more to claim.
     pub(crate) async fn claim(&self) -> Result<Claimed, Error> {
@@ -119,7 +122,11 @@ impl Duty for Claiming {
                 Claimed::All => {
                     desk.has_backlog.store(false, Ordering::Release);
                     desk.room_for_fire.notify_one();
-                    self.next_at = self.engine.store.next_available_at(&Shards::All).await?;
+                    let next_at = self.engine.store.next_available_at(&Shards::All).await;
+                    // What waits is not known any more: the next pass claims again.
+                    let next_at = next_at.inspect_err(|_| wakes.claimable())?;
+                    // What may be claimed now and was not is for others.
+                    self.next_at = next_at.map(|at| at.max(now + LOOK_AGAIN));
                 }
             }
         }

@@ -49,7 +49,7 @@ impl Engine {
                 .collect();
             let has_retries = conclusions.iter().any(|one| matches!(one.verdict, Verdict::Retry { .. }));
             let begun = Instant::now();
-            let recorded = self.store.complete(conclusions, now).await?;
+            let recorded = self.heard(self.store.complete(conclusions, now).await)?;
             self.metrics.complete_time.observe(begun.elapsed().as_secs_f64());
             self.wakes.offer(dues);
             if has_retries {

@@ -75,6 +75,14 @@ impl Engine {
         &self.metrics
     }
 
+    /// Passes on what came of a write. One that failed may have been committed all the same, if only its answer was lost.
+    pub(crate) fn heard<T>(&self, answer: Result<T, punctual_store::Error>) -> Result<T, Error> {
+        if matches!(answer, Err(punctual_store::Error::Unavailable { .. })) {
+            self.wakes.unsure();
+        }
+        Ok(answer?)
+    }
+
     /// What time it is.
     pub fn now(&self) -> Timestamp {
         self.clock.now()

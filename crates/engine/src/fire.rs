@@ -165,7 +165,7 @@ impl Engine {
             .iter()
             .map(|f| (f.ledger.iter().map(|entry| entry.slots).sum(), f.next, f.operation.is_some()))
             .collect();
-        let answers = self.store.fire(firings, now).await?;
+        let answers = self.heard(self.store.fire(firings, now).await)?;
         let mut fired = Fired::default();
         for ((answer, job), (missed, next, has_operation)) in answers.into_iter().zip(bodies).zip(plans) {
             match (answer, job) {

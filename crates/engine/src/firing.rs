@@ -1,8 +1,9 @@
 //! The firing loop: from the horizon to leased or waiting runs.
 //!
 //! Runs all the time on the node that owns the shards. Promise: entries are fired in the order they are due, in
-//! batches of which a few are under way; those that were overdue when the node started are fired beside, and never
-//! make the others late; entries whose firing failed are fired again.
+//! batches of which a few are under way; those that were overdue when the node started, or when the store was there again
+//! after it was out of reach, are fired beside, and never make the others late; entries whose firing failed are fired
+//! again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -45,6 +46,9 @@ const FLOW: Duration = Duration::from_millis(250);
 /// No entry waits longer than this for room: well below the minute after which a slot is taken for missed.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 
+/// Everything is read anew at most this often: a store that fails again and again still gets something fired in between.
+const ANEW_EVERY: SignedDuration = SignedDuration::from_secs(1);
+
 /// After a failed batch.
 const PAUSE: SignedDuration = SignedDuration::from_millis(500);
 
@@ -72,6 +76,9 @@ pub(crate) struct Firing {
     /// What was fired since the densities of shards were counted, and when they are counted next.
     fired: HashMap<ShardId, u32>,
     measure_at: Timestamp,
+    /// When everything is to be read anew, and when it last was.
+    anew_at: Option<Timestamp>,
+    began_at: Option<Timestamp>,
 }
 
 /// What was due when the node started, read from the oldest on.
@@ -83,6 +90,7 @@ struct Overdue {
 }
 
 impl Overdue {
+    /// Nothing of it is read.
     fn until(until: Timestamp) -> Self {
         Overdue { after: None, until, entries: Default::default(), is_read: false }
     }
@@ -114,14 +122,9 @@ impl Firing {
             paused_until: None,
             fired: HashMap::new(),
             measure_at: now + MEASURE_EVERY,
+            anew_at: None,
+            began_at: None,
         }
-    }
-
-    /// Begins anew: everything is read again.
-    fn begin(&mut self, now: Timestamp) {
-        self.stop_reading();
-        self.horizon = Horizon::new(now - OVERDUE, self.engine.store.is_shared());
-        self.overdue = Some(Overdue::until(now - OVERDUE));
     }
 
     /// What a read brings that began before something was forgotten is not enough.
@@ -138,7 +141,7 @@ impl Firing {
         let (came, went) = (owned.count_missing_from(&self.owned), self.owned.count_missing_from(&owned));
         self.owned = owned;
         if came > 0 {
-            self.begin(now);
+            self.begin_anew(now);
         } else if went > 0 {
             self.horizon.keep(&self.owned);
             // A read under way may bring more of what went.
@@ -180,11 +183,18 @@ impl Firing {
             if self.epochs.has_changed().unwrap_or_default() {
                 self.place(now);
             }
-            self.horizon.take(engine.wakes.take(), &self.owned);
+            let offers = engine.wakes.take();
+            self.horizon.take(offers.entries, &self.owned);
+            if offers.is_incomplete {
+                self.look_anew(now);
+            }
             self.take_news();
-            self.read_ahead(now);
             self.measure(now);
             if self.paused_until.is_none() && !self.owned.are_over() {
+                if self.anew_at.is_some_and(|at| at <= now) {
+                    self.begin_anew(now);
+                }
+                self.read_ahead(now);
                 self.fire_due(now);
                 self.fire_overdue(now).await;
             }
@@ -211,6 +221,20 @@ impl Firing {
         tracing::debug!("firing has stopped");
     }
 
+    /// Everything is to be read anew, as soon as may be.
+    fn look_anew(&mut self, now: Timestamp) {
+        let soonest = self.began_at.map_or(now, |at| at + ANEW_EVERY);
+        self.anew_at.get_or_insert(soonest.max(now));
+    }
+
+    /// Forgets what was read: what is due is known to the store alone. What was due before now is overdue.
+    fn begin_anew(&mut self, now: Timestamp) {
+        self.stop_reading();
+        self.horizon = Horizon::new(now - OVERDUE, self.engine.store.is_shared());
+        self.overdue = Some(Overdue::until(now - OVERDUE));
+        (self.anew_at, self.began_at) = (None, Some(now));
+    }
+
     /// When to look again if nothing happens before.
     fn wake_at(&self, now: Timestamp) -> Timestamp {
         if let Some(until) = self.paused_until {
@@ -225,7 +249,7 @@ impl Firing {
         let load_at = self.horizon.load_at().filter(|_| self.reading.is_none());
         // Time may be set; nothing is read when looking.
         let at_last = now + SignedDuration::from_hours(1);
-        [fire_at, load_at].into_iter().flatten().fold(at_last, Timestamp::min)
+        [fire_at, load_at, self.anew_at].into_iter().flatten().fold(at_last, Timestamp::min)
     }
 
     fn read_ahead(&mut self, now: Timestamp) {
@@ -300,6 +324,10 @@ impl Firing {
 
     /// Overdue entries get what is left: one small batch at a time while slots come up that can be on time.
     async fn fire_overdue(&mut self, now: Timestamp) {
+        // What is due now is being read: first things first.
+        if self.reading.is_some() && self.horizon.reach() < now.as_millisecond() {
+            return;
+        }
         let soon = now + SignedDuration::from_secs(1);
         let (batches, batch) = match self.horizon.next_at().is_some_and(|at| at <= soon) {
             true => (1, BATCH / 4),
@@ -322,9 +350,11 @@ impl Firing {
                 limit: 10 * BATCH,
             };
             match self.engine.store.due(query).await {
-                Ok(page) => {
+                Ok(mut page) => {
                     overdue.after = page.entries.last().map(|entry| entry.key);
                     overdue.is_read = page.entries.len() < 10 * BATCH;
+                    // Late as they are, the critical ones go first.
+                    page.entries.sort_by_key(|entry| entry.key.lane.rank());
                     overdue.entries.extend(page.entries);
                 }
                 Err(error) => {
@@ -386,7 +416,7 @@ impl Firing {
                 // Its entries are still in the store: reading everything anew finds them.
                 tracing::error!(%error, "a batch of firings broke off");
                 self.overdue_batches = 0;
-                self.begin(now);
+                self.begin_anew(now);
                 return;
             }
         };
@@ -401,15 +431,15 @@ impl Firing {
                 "fired"
             ),
             Err(error) => {
-                self.horizon.put_back(batch.entries);
-                self.horizon.keep(&self.owned);
                 self.pause("fire", &error, now);
             }
         }
     }
 
+    /// Waits a moment, and then reads everything anew: what was not done is still in the store.
     fn pause(&mut self, what: &str, error: &(dyn std::error::Error + 'static), now: Timestamp) {
         tracing::warn!(error = %chain(error), "cannot {what}; it is tried again");
+        self.look_anew(now);
         self.paused_until = Some(now + PAUSE);
     }
 }

@@ -270,7 +270,7 @@ impl Engine {
                 None => None,
             };
             let cancellation = Cancellation { run: id, successor };
-            match self.store.cancel(vec![cancellation], now).await?.into_iter().next() {
+            match self.heard(self.store.cancel(vec![cancellation], now).await)?.into_iter().next() {
                 Some(Ok(run)) => {
                     self.wakes.offer(successor.and_then(|successor| successor.due));
                     return Ok(run);
@@ -289,7 +289,7 @@ impl Engine {
         let now = self.clock.now();
         let owned = self.owned(tenant, ids).await?;
         let known: Vec<RunId> = owned.iter().flatten().copied().collect();
-        let mut answers = self.store.redrive(&known, now).await?.into_iter();
+        let mut answers = self.heard(self.store.redrive(&known, now).await)?.into_iter();
         self.wakes.claimable();
         Ok(owned
             .into_iter()

@@ -10,7 +10,6 @@ use punctual_domain::job::Lane;
 use punctual_store::{Due, DueKey, DuePage, DueQuery, LOOK_AHEAD, Shards};
 
 use crate::fire::Epochs;
-use crate::wake::Offers;
 use crate::wheel::Wheel;
 
 /// How many entries are held: 64 bytes each, and at 10,000 a second a few seconds of work.
@@ -131,13 +130,10 @@ impl Horizon {
         near
     }
 
-    /// Takes what was committed in owned shards since the last look. If some of it was forgotten, everything is read anew.
-    pub(crate) fn take(&mut self, offers: Offers, owned: &Epochs) {
-        for entry in offers.entries.into_iter().filter(|entry| owned.contains(entry.key.job.shard())) {
+    /// Takes what was committed in owned shards since the last look.
+    pub(crate) fn take(&mut self, offers: Vec<Due>, owned: &Epochs) {
+        for entry in offers.into_iter().filter(|entry| owned.contains(entry.key.job.shard())) {
             self.offered(entry);
-        }
-        if offers.has_overflown {
-            self.forget(self.wheel.next_at());
         }
     }
 
@@ -149,7 +145,7 @@ impl Horizon {
     /// Others made something due: everything from there on is read again.
     pub(crate) fn read_again(&mut self, from: Timestamp) {
         if from <= self.cover.at {
-            self.forget(Some(from.as_millisecond()));
+            self.forget(from.as_millisecond());
         } else if self.beyond.is_none_or(|beyond| beyond > from) {
             self.beyond = Some(from);
         }
@@ -193,13 +189,6 @@ impl Horizon {
         }
     }
 
-    /// Puts entries back whose firing failed.
-    pub(crate) fn put_back(&mut self, entries: Vec<Due>) {
-        for entry in entries {
-            self.insert(entry);
-        }
-    }
-
     /// Moves up to `limit` due entries out.
     pub(crate) fn pop_due(&mut self, now: Timestamp, limit: usize) -> Vec<Due> {
         self.wheel.pop_due(now.as_millisecond(), limit, &mut self.popped);
@@ -215,7 +204,7 @@ impl Horizon {
         if self.wheel.insert(entry.key.at.as_millisecond(), entry).is_err() {
             // The later half goes, and is read again when its time comes near.
             let middle = self.middle();
-            self.forget(Some(middle));
+            self.forget(middle);
             if entry.key <= self.cover {
                 // There is room now, or every entry has the same time: then it is read again as well.
                 let _ = self.wheel.insert(entry.key.at.as_millisecond(), entry);
@@ -234,9 +223,8 @@ impl Horizon {
         *times.select_nth_unstable(half).1
     }
 
-    /// Drops the entries from a time on; they are read again. Without a time, all.
-    fn forget(&mut self, from: Option<i64>) {
-        let from = from.unwrap_or(i64::MIN);
+    /// Drops the entries from a time on; they are read again.
+    fn forget(&mut self, from: i64) {
         self.wheel.retain(|at, _| at < from);
         let first = Timestamp::from_millisecond(from).unwrap_or(Timestamp::MIN);
         self.cover =
@@ -267,10 +255,6 @@ mod tests {
         Due { key, version: Version::FIRST, slot: at(millis) }
     }
 
-    fn offers(entries: &[Due]) -> Offers {
-        Offers { entries: entries.to_vec(), has_overflown: false }
-    }
-
     fn owned() -> Epochs {
         Epochs::new([(ShardId(0), Epoch(1))])
     }
@@ -284,7 +268,7 @@ mod tests {
         let mut horizon = Horizon::new(at(0), false);
         horizon.query(Shards::All, at(0));
         // The read has begun and does not see this one; the loop is woken before it ends.
-        horizon.take(offers(&[entry(1_000)]), &owned());
+        horizon.take(vec![entry(1_000)], &owned());
         horizon.absorb(DuePage { entries: vec![entry(500)], next_at: Some(at(2_000)) }, at(0));
         assert_eq!(fired(&mut horizon), [at(500), at(1_000)]);
     }
@@ -295,7 +279,7 @@ mod tests {
         horizon.query(Shards::All, at(0));
         horizon.absorb(DuePage { entries: Vec::new(), next_at: Some(at(9_000_000)) }, at(0));
         horizon.query(Shards::All, at(0));
-        horizon.take(offers(&[entry(9_500_000)]), &owned());
+        horizon.take(vec![entry(9_500_000)], &owned());
         horizon.read_failed();
         assert!(horizon.load_at().is_some_and(|load_at| load_at <= at(9_000_000)));
     }
@@ -306,7 +290,7 @@ mod tests {
         horizon.query(Shards::All, at(0));
         horizon.absorb(DuePage { entries: vec![entry(500)], next_at: Some(at(2_000)) }, at(0));
         horizon.query(Shards::All, at(0));
-        horizon.take(Offers { entries: Vec::new(), has_overflown: true }, &owned());
+        horizon.read_again(at(400));
         horizon.absorb(DuePage { entries: vec![entry(2_000)], next_at: Some(at(3_000)) }, at(0));
         let again = horizon.query(Shards::All, at(0));
         assert!(again.after.is_some_and(|after| after < entry(500).key), "{again:?}");
@@ -339,7 +323,7 @@ mod tests {
         let mut horizon = Horizon::new(at(0), true);
         horizon.query(Shards::All, at(0));
         horizon.absorb(DuePage { entries: vec![entry(500)], next_at: None }, at(0));
-        horizon.take(offers(&[entry(600)]), &Epochs::default());
+        horizon.take(vec![entry(600)], &Epochs::default());
         horizon.keep(&owned());
         assert_eq!(horizon.len(), 1, "what is not owned is not taken");
         horizon.keep(&Epochs::default());

@@ -33,7 +33,10 @@ impl Duty for Looking {
     const NAME: &'static str = "look";
 
     async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
-        if let Some(at) = self.engine.store.news(self.node, now).await? {
+        // News that were told to nobody are gone: then everything is looked at anew.
+        let news =
+            self.engine.store.news(self.node, now).await.inspect_err(|_| self.engine.wakes.unsure())?;
+        if let Some(at) = news {
             self.engine.wakes.tell_news(at);
         }
         Ok(Next::At(now + EVERY))

@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet, text};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, MetricEncoder, NoLabelSet, text,
+};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -20,7 +22,7 @@ use prometheus_client::registry::{Registry, Unit};
 use punctual_domain::Outcome;
 use punctual_domain::run::{Run, RunState};
 use punctual_domain::work::Finished;
-use punctual_store::Store;
+use punctual_store::{Durations, Store};
 
 /// More types than this are counted together.
 const TYPES_MAX: usize = 100;
@@ -40,6 +42,18 @@ struct Ended {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Lane {
     lane: &'static str,
+}
+
+/// A verb of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Verb {
+    verb: &'static str,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: &'static str,
 }
 
 /// The figures of a node.
@@ -250,14 +264,39 @@ impl Collector for OfStore {
         let unit = Some(&Unit::Seconds);
         let mut commits =
             encoder.encode_descriptor("store_commit_duration", help, unit, MetricType::Histogram)?;
-        let buckets: Vec<(f64, u64)> = figures.commits.buckets().collect();
-        commits.encode_histogram::<NoLabelSet>(
-            figures.commits.seconds(),
-            figures.commits.count(),
-            &buckets,
-            None,
-        )
+        encode_durations(&mut commits, &figures.commits)?;
+        // The rest is about a store that is asked over a network.
+        if figures.faults.is_empty() {
+            return Ok(());
+        }
+        let help = "Time that a verb of the store took, with everything it waited for.";
+        let mut verbs =
+            encoder.encode_descriptor("store_statement_duration", help, unit, MetricType::Histogram)?;
+        for (verb, took) in &figures.verbs {
+            encode_durations(&mut verbs.encode_family(&Verb { verb })?, took)?;
+        }
+        let help = "Time that a call waited for a connection to the store.";
+        let mut waits = encoder.encode_descriptor("store_pool_wait", help, unit, MetricType::Histogram)?;
+        encode_durations(&mut waits, &figures.waits)?;
+        let help = "Tries that failed without having done anything, and were made again.";
+        let mut retries = encoder.encode_descriptor("store_retries", help, None, MetricType::Counter)?;
+        for fault in &figures.faults {
+            let count = ConstCounter::new(fault.retried);
+            count.encode(retries.encode_family(&Kind { kind: fault.kind })?)?;
+        }
+        let help = "Calls that failed.";
+        let mut failures = encoder.encode_descriptor("store_failures", help, None, MetricType::Counter)?;
+        for fault in &figures.faults {
+            let count = ConstCounter::new(fault.failed);
+            count.encode(failures.encode_family(&Kind { kind: fault.kind })?)?;
+        }
+        Ok(())
     }
+}
+
+fn encode_durations(encoder: &mut MetricEncoder<'_>, durations: &Durations) -> fmt::Result {
+    let buckets: Vec<(f64, u64)> = durations.buckets().collect();
+    encoder.encode_histogram::<NoLabelSet>(durations.seconds(), durations.count(), &buckets, None)
 }
 
 /// Never negative: clocks may be set.

@@ -82,7 +82,7 @@ impl Engine {
         }
         let key = request.as_ref().map(|request| request.key.clone());
         let step = Step { operation, epoch: None, effect: Effect::Nothing, ledger: Vec::new(), request };
-        match self.store.step(vec![step], now).await?.into_iter().next() {
+        match self.heard(self.store.step(vec![step], now).await)?.into_iter().next() {
             Some(Ok(stepped)) => {
                 tracing::info!(operation_id = %id, kind = stepped.operation.kind.as_str(), "operation started");
                 self.wakes.operations.notify_one();
@@ -120,7 +120,7 @@ impl Engine {
             let Some(step) = plan.into_step(&operation, None, now) else {
                 return Err(Error::OperationEnded { state: operation.state.as_str() });
             };
-            match self.store.step(vec![step], now).await?.into_iter().next() {
+            match self.heard(self.store.step(vec![step], now).await)?.into_iter().next() {
                 Some(Ok(stepped)) => {
                     tell_end(&stepped.operation);
                     return Ok(stepped.operation);
@@ -186,19 +186,19 @@ impl Engine {
             return Ok(Vec::new());
         }
         let all = steps.iter().map(|(_, step)| step.clone()).collect();
-        match self.store.step(all, now).await.map_err(Error::from) {
+        match self.heard(self.store.step(all, now).await) {
             Err(error) if !error.is_passing() => {}
             answers => return answers,
         }
         let mut answers = Vec::with_capacity(steps.len());
         for (operation, step) in steps {
-            let mut answer = self.store.step(vec![step], now).await.map_err(Error::from);
+            let mut answer = self.heard(self.store.step(vec![step], now).await);
             if let Err(error) = &answer
                 && !error.is_passing()
             {
                 let epoch = epochs.of(operation.id.shard());
                 let failed = Plan::fail(&operation, error, now).into_step(&operation, Some(epoch), now);
-                answer = self.store.step(failed.into_iter().collect(), now).await.map_err(Error::from);
+                answer = self.heard(self.store.step(failed.into_iter().collect(), now).await);
             }
             answers.extend(answer?);
         }

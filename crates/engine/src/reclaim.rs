@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::Report;
 use punctual_domain::run::Run;
 use punctual_domain::work::Finished;
+use punctual_store::Shards;
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -48,13 +49,15 @@ pub(crate) struct Reclaiming {
     lease: Duration,
     /// Workers could not give a sign of life before: nobody is taken for dead until then.
     not_before: Timestamp,
+    /// The store was out of reach when it was last asked.
+    is_cut_off: bool,
 }
 
 impl Reclaiming {
     /// Workers that this process does not know get one lease to be heard of.
     pub(crate) fn new(engine: Arc<Engine>, lease: Duration) -> Self {
         let not_before = engine.clock.now();
-        Reclaiming { engine, lease, not_before }
+        Reclaiming { engine, lease, not_before, is_cut_off: false }
     }
 
     fn lease(&self) -> SignedDuration {
@@ -67,6 +70,12 @@ impl Duty for Reclaiming {
     const NAME: &'static str = "reclaim";
 
     async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
+        if self.is_cut_off {
+            // Any answer says that it is there again.
+            self.engine.store.next_available_at(&Shards::All).await?;
+            self.is_cut_off = false;
+            self.not_before = self.engine.clock.now() + self.lease();
+        }
         if now < self.not_before {
             return Ok(Next::At(self.not_before));
         }
@@ -79,8 +88,8 @@ impl Duty for Reclaiming {
                 Ok(Next::At(now + self.lease() / 3))
             }
             Err(error) => {
-                // Heartbeats cannot have arrived either.
-                self.not_before = now + self.lease();
+                // Heartbeats cannot arrive either.
+                self.is_cut_off = true;
                 Err(error)
             }
         }

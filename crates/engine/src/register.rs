@@ -91,7 +91,7 @@ impl Engine {
         let requests: Vec<Option<String>> = puts.iter().map(request_key).collect();
         let dues: Vec<Due> = puts.iter().filter_map(|put| put.due).collect();
         let has_births = puts.iter().any(|put| put.birth.is_some());
-        let stored = self.store.put_jobs(puts, now).await?;
+        let stored = self.heard(self.store.put_jobs(puts, now).await)?;
         // Telling of one that was refused does no harm.
         self.metrics.registered.inc_by(stored.iter().filter(|answer| answer.is_ok()).count() as u64);
         self.wakes.offer(dues);
@@ -287,7 +287,7 @@ impl Engine {
             puts.push(put);
         }
         let dues: Vec<Option<Due>> = puts.iter().map(|put| put.due).collect();
-        let answers = self.store.put_jobs(puts, now).await?;
+        let answers = self.heard(self.store.put_jobs(puts, now).await)?;
         for ((entry, due), answer) in entries.into_iter().zip(dues).zip(answers) {
             match answer {
                 Ok(()) => {
@@ -336,7 +336,7 @@ impl Engine {
             let timetable = self.timetables.of(&stored.job);
             let is_over = timetable.is_ok_and(|timetable| is_out_of_slots(&stored, &timetable, now));
             let trigger = Trigger { job: id, version, birth, is_over, request: request.clone() };
-            match self.store.trigger(vec![trigger], now).await?.into_iter().next() {
+            match self.heard(self.store.trigger(vec![trigger], now).await)?.into_iter().next() {
                 Some(Ok(run)) => {
                     self.wakes.claimable();
                     return Ok(run);
@@ -384,7 +384,7 @@ impl Engine {
             let carry = put.carry.iter().filter(|carry| carry.to == CarryTo::Due);
             let carried = carry.flat_map(|carry| &carry.candidates).map(|due| due.of(&put.job));
             let dues: Vec<Due> = put.due.into_iter().chain(carried).collect();
-            match self.store.put_jobs(vec![put], now).await?.into_iter().next() {
+            match self.heard(self.store.put_jobs(vec![put], now).await)?.into_iter().next() {
                 Some(Ok(())) => {
                     self.wakes.offer(dues);
                     self.wakes.claimable(); // Waiting runs may have another lane or queue by now.

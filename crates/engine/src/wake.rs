@@ -1,7 +1,8 @@
 //! Wake-ups: how a committed write reaches the loops of this node.
 //!
 //! Used after every commit that makes something due or claimable. Promise: a due entry that was committed behind
-//! the horizon's cover is offered to it, or the horizon reads everything anew; being told twice does no harm.
+//! the horizon's cover is offered to it, or the horizon reads everything anew; being told twice does no harm. A write
+//! that may or may not have been committed is looked for by all loops.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,8 +46,8 @@ pub(crate) struct Wakes {
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
     pub(crate) entries: Vec<Due>,
-    /// Some were forgotten.
-    pub(crate) has_overflown: bool,
+    /// There may be others that were not offered.
+    pub(crate) is_incomplete: bool,
 }
 
 impl Wakes {
@@ -61,13 +62,21 @@ impl Wakes {
         let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
         for entry in near {
             if offers.entries.len() >= OFFERS_MAX {
-                offers.has_overflown = true;
+                offers.is_incomplete = true;
                 break;
             }
             offers.entries.push(entry);
         }
         drop(offers);
         self.due.notify_one();
+    }
+
+    /// A write failed that may have been committed all the same: what it made due, claimable or runnable is looked for.
+    pub(crate) fn unsure(&self) {
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner).is_incomplete = true;
+        self.due.notify_one();
+        self.claimable();
+        self.operations.notify_one();
     }
 
     /// What was offered since the last time.

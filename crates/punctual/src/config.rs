@@ -25,9 +25,12 @@ pub(crate) struct Settings {
     #[arg(long, env = "PUNCTUAL_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
     /// A PostgreSQL database, shared by all nodes of a cluster, instead of the data directory:
-    /// postgres://user@host/database.
+    /// postgres://user@host/database; with standbys postgres://user@host1,host2/database.
     #[arg(long, env = "PUNCTUAL_STORE", value_name = "ADDRESS")]
     store: Option<String>,
+    /// Start only if the schema of the database is up to date, instead of bringing it there: `punctual migrate up` does.
+    #[arg(long, env = "PUNCTUAL_NO_MIGRATE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    no_migrate: Option<bool>,
     /// A time zone database to use instead of the system's: a directory, or `bundled`.
     #[arg(long, env = "PUNCTUAL_TZDATA", value_name = "DIR")]
     tzdata: Option<PathBuf>,
@@ -108,6 +111,7 @@ pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) data: PathBuf,
     pub(crate) store: Option<String>,
+    pub(crate) no_migrate: bool,
     pub(crate) tzdata: Option<PathBuf>,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
@@ -139,6 +143,7 @@ impl Config {
             listen,
             data: flags.data.or(file.data).unwrap_or_else(|| "punctual-data".into()),
             store: flags.store.or(file.store),
+            no_migrate: flags.no_migrate.or(file.no_migrate).unwrap_or(false),
             tzdata: flags.tzdata.or(file.tzdata),
             log_format: flags.log_format.or(file.log_format).unwrap_or(match is_terminal {
                 true => LogFormat::Pretty,
@@ -223,6 +228,7 @@ impl Config {
         line("data", format!("{:?}", self.data.display().to_string()));
         if let Some(address) = &self.store {
             line("store", format!("{address:?}"));
+            line("no-migrate", self.no_migrate.to_string());
         }
         if let Some(directory) = &self.tzdata {
             line("tzdata", format!("{:?}", directory.display().to_string()));

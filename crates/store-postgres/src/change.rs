@@ -10,7 +10,7 @@ use punctual_domain::LedgerEntry;
 use punctual_domain::id::{JobId, Version};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_store::record::fate_code;
-use punctual_store::{Carry, CarryTo, Due, DueWhen, Error, Expect, OpenRuns, Put, Refused, ledger_entry};
+use punctual_store::{Carry, CarryTo, Due, DueWhen, Expect, OpenRuns, Put, Refused, ledger_entry};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -58,7 +58,7 @@ impl Postgres {
         &self,
         changes: &[(usize, Change)],
         now: Timestamp,
-    ) -> Result<Vec<(usize, Result<(), Refused>)>, Error> {
+    ) -> Result<Vec<(usize, Result<(), Refused>)>, Failed> {
         let shards = shards(changes.iter().map(|(_, change)| change.put.job.id));
         let ids: Vec<Uuid> = changes.iter().map(|(_, change)| job_uuid(change.put.job.id)).collect();
         transact!(self, |client| {

@@ -11,12 +11,13 @@ use punctual_domain::id::{Sequence, WorkerId};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::{Attempt, Run};
 use punctual_store::record::decode_run;
-use punctual_store::{Claim, Error, Heartbeat, Held, Shards};
+use punctual_store::{Claim, Heartbeat, Held, Shards};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::connect::Time;
 use crate::depth::Moves;
-use crate::error::failed;
+use crate::error::{Failed, failed};
 use crate::postgres::{Postgres, transact};
 use crate::row::{DELAYED, Entry, READY, RUNNING, lane, millis, numbers, timestamp, worker_uuid};
 use crate::work::Work;
@@ -75,7 +76,7 @@ order by o.claimed_at, o.seq limit $3";
 const SUSPECTS_MAX: i64 = 50_000;
 
 impl Postgres {
-    pub(crate) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
+    pub(crate) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Run>, Failed> {
         let (worker, shards) = (worker_uuid(claim.worker), numbers(&claim.shards));
         let queues: Option<Vec<&str>> =
             (!claim.queues.is_empty()).then(|| claim.queues.iter().map(|queue| &**queue).collect());
@@ -121,11 +122,11 @@ impl Postgres {
         Ok(runs)
     }
 
-    pub(crate) async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error> {
+    pub(crate) async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Failed> {
         let client = self.connection().await?;
         let statement = client.prepare_cached(NEXT).await.map_err(failed)?;
         let row = client.query_one(&statement, &[&numbers(shards)]).await.map_err(failed)?;
-        row.get::<_, Option<i64>>(0).map(timestamp).transpose()
+        Ok(row.get::<_, Option<i64>>(0).map(timestamp).transpose()?)
     }
 
     pub(crate) async fn heartbeat(
@@ -133,7 +134,7 @@ impl Postgres {
         worker: WorkerId,
         held: Vec<Held>,
         now: Timestamp,
-    ) -> Result<Heartbeat, Error> {
+    ) -> Result<Heartbeat, Failed> {
         let client = self.connection().await?;
         let beat = client.prepare_cached(BEAT).await.map_err(failed)?;
         let holds = client.prepare_cached(HOLDS).await.map_err(failed)?;
@@ -167,9 +168,14 @@ impl Postgres {
         lease: Duration,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Run>, Error> {
-        let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 4);
+    ) -> Result<Vec<Run>, Failed> {
         let client = self.connection().await?;
+        // While the database was out of reach nobody could give a sign of life; a node that has just come does not know
+        // whether it was.
+        if self.time == Time::Database && self.calls.reached_for() < lease {
+            return Ok(Vec::new());
+        }
+        let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 4);
         let bury = client.prepare_cached(BURY).await.map_err(failed)?;
         let suspects = client.prepare_cached(SUSPECTS).await.map_err(failed)?;
         let callers = self.callers(now);
@@ -199,7 +205,7 @@ impl Postgres {
 async fn listed(
     client: &deadpool_postgres::Object,
     workers: &[Uuid],
-) -> Result<HashSet<(Uuid, Held)>, Error> {
+) -> Result<HashSet<(Uuid, Held)>, Failed> {
     let sql = "select id, held_seq, held_attempt from workers where id = any($1) and not is_dead";
     let statement = client.prepare_cached(sql).await.map_err(failed)?;
     let mut listed = HashSet::new();

@@ -10,7 +10,7 @@ use punctual_domain::Run;
 use punctual_domain::id::{JobId, RunId, Sequence, Version};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::policy::retention::Retention;
-use punctual_store::{Cancellation, Conclusion, Due, Error, Refused, Successor};
+use punctual_store::{Cancellation, Conclusion, Due, Refused, Successor};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -53,7 +53,7 @@ impl Postgres {
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Run, Refused>>, Failed> {
         let leased = self.leases.take(conclusions.iter().map(|conclusion| conclusion.held.sequence));
         let mut answers: Vec<Option<Result<Run, Refused>>> = conclusions.iter().map(|_| None).collect();
         let (mut ended, mut revisions, mut places) = (Ended::default(), Vec::new(), HashMap::new());
@@ -83,7 +83,7 @@ impl Postgres {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    async fn exchange(&self, ended: &Ended, revisions: &[i32]) -> Result<Vec<i64>, Error> {
+    async fn exchange(&self, ended: &Ended, revisions: &[i32]) -> Result<Vec<i64>, Failed> {
         self.ensure(ended.partitions.iter().copied()).await?;
         let revisions = revisions.to_vec();
         transact!(self, |client| {
@@ -99,7 +99,7 @@ impl Postgres {
         &self,
         conclusions: &[&Conclusion],
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Run, Refused>>, Failed> {
         let successors = conclusions.iter().map(|one| (one.held.sequence, one.successor));
         let successors: Vec<(Sequence, Option<Successor>)> = successors.collect();
         transact!(self, |client| {
@@ -120,7 +120,7 @@ impl Postgres {
         &self,
         cancellations: &[Cancellation],
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Run, Refused>>, Failed> {
         let successors: Vec<(Sequence, Option<Successor>)> =
             cancellations.iter().map(|one| (one.run.sequence(), one.successor)).collect();
         let answers: Vec<Result<Run, Refused>> = transact!(self, |client| {
@@ -143,7 +143,7 @@ impl Postgres {
     }
 
     /// Why a run that is not open cannot take an event.
-    pub(crate) async fn why_not(&self, id: RunId, event: &'static str) -> Result<Refused, Error> {
+    pub(crate) async fn why_not(&self, id: RunId, event: &'static str) -> Result<Refused, Failed> {
         Ok(match self.run(id).await? {
             Some(detail) => lifecycle::Refused::WrongState { state: detail.run.state.as_str(), event }.into(),
             None => Refused::NoRun,

@@ -3,17 +3,18 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
-use punctual_store::Error;
-use tokio_postgres::{Config, NoTls};
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use tokio_postgres::Config;
+use tokio_postgres::config::TargetSessionAttrs;
 
 use crate::error::{OpenError, reason};
+use crate::tls::{Connector, Tls};
 use crate::wakeups::Hints;
 
 /// Which database, and how it is used.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `postgres://user@host/database`.
+    /// `postgres://user@host/database`; several servers are `host1,host2`.
     pub address: String,
     /// How many shards a new database gets; none takes what the database has.
     pub shards: Option<u16>,
@@ -23,6 +24,12 @@ pub struct Options {
     pub time: Time,
     /// How other nodes are heard.
     pub hints: Hints,
+    /// How long a call waits for a connection while all are in use.
+    pub wait: Duration,
+    /// How long a statement may take.
+    pub statement_timeout: Duration,
+    /// How long a call waits for the database in all. Longer than a statement may take.
+    pub patience: Duration,
 }
 
 impl Options {
@@ -34,6 +41,9 @@ impl Options {
             connections: 8,
             time: Time::Database,
             hints: Hints::Listen,
+            wait: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(20),
+            patience: Duration::from_secs(45),
         }
     }
 }
@@ -53,44 +63,47 @@ pub enum Time {
 const SETTINGS: &str = "set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; \
      set enable_material = off; set jit = off; set idle_in_transaction_session_timeout = '30s'";
 
-/// How long a call waits for a connection before it says so.
-const WAIT: Duration = Duration::from_secs(10);
+/// How long a server may take to accept a connection, and then to greet.
+const CONNECT: Duration = Duration::from_secs(3);
 
-pub(crate) fn pool(options: &Options) -> Result<Pool, OpenError> {
+/// How a connection is made.
+pub(crate) fn config(options: &Options) -> Result<(Config, Connector), OpenError> {
     let wrong = |reason: String| OpenError::Address { address: without_password(&options.address), reason };
-    let mut config = Config::from_str(&options.address).map_err(|error| wrong(reason(&error)))?;
+    let (address, tls) = Tls::of(&options.address).map_err(wrong)?;
+    let mut config = Config::from_str(&address).map_err(|error| wrong(reason(&error)))?;
+    config.ssl_mode(tls.ssl_mode());
+    // Of several servers, the one that takes writes; a standby that was promoted is found by the next connection.
+    if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
     if config.get_application_name().is_none() {
         config.application_name("punctual");
     }
-    config.connect_timeout(Duration::from_secs(5));
+    config.connect_timeout(CONNECT);
     // A peer that went away without a word is noticed in half a minute, not in hours.
     config.keepalives_idle(Duration::from_secs(15)).tcp_user_timeout(Duration::from_secs(20));
+    Ok((config, tls.connector().map_err(wrong)?))
+}
+
+pub(crate) fn pool(options: &Options) -> Result<Pool, OpenError> {
+    let wrong = |reason: String| OpenError::Address { address: without_password(&options.address), reason };
+    let (config, tls) = config(options)?;
+    let hosts = config.get_hosts().len() as u32;
     let manager =
-        Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-    let settings = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
-        Box::pin(async move { client.batch_execute(SETTINGS).await.map_err(HookError::Backend) })
+        Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+    let settings = format!("{SETTINGS}; set statement_timeout = {}", options.statement_timeout.as_millis());
+    let settings = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
+        let settings = settings.clone();
+        Box::pin(async move { client.batch_execute(&settings).await.map_err(HookError::Backend) })
     });
     Pool::builder(manager)
         .max_size(options.connections)
         .runtime(Runtime::Tokio1)
-        .wait_timeout(Some(WAIT))
-        .create_timeout(Some(WAIT))
+        .wait_timeout(Some(options.wait))
+        .create_timeout(Some(CONNECT * (hosts + 1)))
         .post_create(settings)
         .build()
         .map_err(|error| wrong(error.to_string()))
-}
-
-/// A connection of the pool.
-pub(crate) async fn connection(pool: &Pool) -> Result<Object, Error> {
-    pool.get().await.map_err(|error| {
-        use deadpool_postgres::PoolError;
-        let reason = match error {
-            PoolError::Backend(error) => reason(&error),
-            PoolError::Timeout(_) => "no connection to the database was free for 10 seconds".into(),
-            other => other.to_string(),
-        };
-        Error::Unavailable { reason }
-    })
 }
 
 /// An address that may be shown.

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::error::failed;
+use crate::error::{Failed, failed};
 use crate::postgres::Postgres;
 use crate::row::{job_id, job_uuid, lane, millis, numbers, shard, timestamp};
 
@@ -111,7 +111,7 @@ fn read(row: &Row) -> Result<Due, Error> {
 }
 
 impl Postgres {
-    pub(crate) async fn due(&self, query: &DueQuery) -> Result<DuePage, Error> {
+    pub(crate) async fn due(&self, query: &DueQuery) -> Result<DuePage, Failed> {
         let shards = numbers(&query.shards);
         let count = shards.as_ref().map_or(usize::from(self.shard_count), Vec::len).max(1);
         // As many of every shard as are likely among the first of all.
@@ -135,7 +135,7 @@ impl Postgres {
         shards: &Option<Vec<i16>>,
         after: Option<DueKey>,
         per_shard: usize,
-    ) -> Result<Vec<Due>, Error> {
+    ) -> Result<Vec<Due>, Failed> {
         let client = self.connection().await?;
         let per_shard = per_shard as i64;
         let rows = match after {
@@ -151,7 +151,7 @@ impl Postgres {
                 client.query(&statement, &values).await.map_err(failed)?
             }
         };
-        rows.iter().map(read).collect()
+        Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
     }
 
     /// The smallest key that may have others before it that were not read: the last of a shard of which not everything
@@ -169,7 +169,7 @@ impl Postgres {
         last
     }
 
-    pub(crate) async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error> {
+    pub(crate) async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Failed> {
         let client = self.connection().await?;
         let statement = client.prepare_cached(FIND_DUE).await.map_err(failed)?;
         let columns: DueColumns = entries.iter().collect();

@@ -6,7 +6,6 @@
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, Version};
 use punctual_domain::policy::retention::Retention;
-use punctual_store::Error;
 use uuid::Uuid;
 
 use crate::change::TAKE_SHARDS;
@@ -68,7 +67,7 @@ pub(crate) async fn end_jobs(
 
 impl Postgres {
     /// Looks at jobs whose time has come. Returns how many that were.
-    pub(crate) async fn forget_jobs(&self, now: i64, limit: i64) -> Result<u64, Error> {
+    pub(crate) async fn forget_jobs(&self, now: i64, limit: i64) -> Result<u64, Failed> {
         transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;
             let look_at = transaction.prepare_cached(LOOK_AT).await?;

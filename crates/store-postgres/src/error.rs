@@ -22,6 +22,17 @@ pub enum OpenError {
         /// Why.
         reason: String,
     },
+    /// The schema was not brought up to date.
+    #[error(
+        "the database has schema {found} and this version needs {known}: \
+         bring it up to date with `punctual migrate up --store ADDRESS`, or start without --no-migrate"
+    )]
+    OlderSchema {
+        /// What the database has.
+        found: i32,
+        /// What we need.
+        known: i32,
+    },
     /// A newer version of Punctual has changed the schema.
     #[error(
         "the database has schema {found} and this version knows {known}: use a newer version of Punctual"
@@ -42,41 +53,156 @@ pub enum OpenError {
     },
 }
 
-/// Why a transaction did not happen.
+/// What went wrong, as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// Two transactions waited for each other; this one was chosen to go.
+    Deadlock,
+    /// Another transaction changed what this one had read.
+    Serialization,
+    /// Another transaction wrote the same key a moment sooner.
+    Conflict,
+    /// A run ended whose partition of history is not there yet.
+    Partition,
+    /// A statement took too long, or waited too long for a lock.
+    StatementTimeout,
+    /// The server ended the connection: an administrator, a shutdown, a timeout of its own.
+    Terminated,
+    /// The connection broke off.
+    Disconnected,
+    /// No connection of the pool was free in time.
+    Pool,
+    /// No connection could be made.
+    Unreachable,
+    /// The server did not answer.
+    Stalled,
+    /// Anything else.
+    Other,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 11] = [
+        Kind::Deadlock,
+        Kind::Serialization,
+        Kind::Conflict,
+        Kind::Partition,
+        Kind::StatementTimeout,
+        Kind::Terminated,
+        Kind::Disconnected,
+        Kind::Pool,
+        Kind::Unreachable,
+        Kind::Stalled,
+        Kind::Other,
+    ];
+
+    /// Its label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Kind::Deadlock => "deadlock",
+            Kind::Serialization => "serialization",
+            Kind::Conflict => "conflict",
+            Kind::Partition => "partition",
+            Kind::StatementTimeout => "statement_timeout",
+            Kind::Terminated => "terminated",
+            Kind::Disconnected => "disconnected",
+            Kind::Pool => "pool",
+            Kind::Unreachable => "unreachable",
+            Kind::Stalled => "stalled",
+            Kind::Other => "other",
+        }
+    }
+
+    /// How often the same is tried, when nothing was done.
+    pub(crate) fn tries(self) -> u32 {
+        match self {
+            Kind::Deadlock | Kind::Serialization | Kind::Conflict | Kind::Partition => 8,
+            // Connections that were ended together are found to be gone one by one.
+            Kind::Terminated | Kind::Disconnected => 4,
+            // The second try may find what was in its way gone; a third one would keep its caller waiting for nothing.
+            Kind::StatementTimeout => 2,
+            Kind::Pool | Kind::Unreachable | Kind::Stalled | Kind::Other => 1,
+        }
+    }
+
+    /// None, if it is nothing that passes.
+    fn of(error: &tokio_postgres::Error) -> Option<Kind> {
+        use std::error::Error as _;
+        let Some(code) = error.code() else {
+            let is_broken =
+                error.is_closed() || error.source().is_some_and(|source| source.is::<std::io::Error>());
+            return is_broken.then_some(Kind::Disconnected);
+        };
+        let kinds = [
+            (SqlState::T_R_DEADLOCK_DETECTED, Kind::Deadlock),
+            (SqlState::T_R_SERIALIZATION_FAILURE, Kind::Serialization),
+            (SqlState::UNIQUE_VIOLATION, Kind::Conflict),
+            (SqlState::CHECK_VIOLATION, Kind::Partition),
+            (SqlState::QUERY_CANCELED, Kind::StatementTimeout),
+            (SqlState::LOCK_NOT_AVAILABLE, Kind::StatementTimeout),
+            (SqlState::ADMIN_SHUTDOWN, Kind::Terminated),
+            (SqlState::CRASH_SHUTDOWN, Kind::Terminated),
+            (SqlState::CANNOT_CONNECT_NOW, Kind::Terminated),
+            (SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, Kind::Terminated),
+        ];
+        kinds.iter().find(|(known, _)| known == code).map(|(_, kind)| *kind)
+    }
+}
+
+/// Why a call, or one try of it, did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// Another transaction was in the way; the same call will succeed.
-    Again(String),
-    /// A run ended whose partition of history is not there yet.
-    NoPartition,
+    /// Nothing was done, and the same may succeed at once.
+    Again(Kind, String),
     /// It stays an error.
-    Error(Error),
+    Error(Kind, Error),
+}
+
+impl Failed {
+    /// A commit failed, or a statement that is one by itself: if its connection broke off, nobody knows.
+    pub(crate) fn at_commit(error: tokio_postgres::Error) -> Self {
+        match Failed::from(error) {
+            Failed::Again(kind @ (Kind::Terminated | Kind::Disconnected), reason) => {
+                let reason = format!("{reason}; whether it was done is not known");
+                Failed::Error(kind, Error::Unavailable { reason })
+            }
+            failed => failed,
+        }
+    }
+
+    /// As the caller of the store hears it.
+    pub(crate) fn told(self) -> (Kind, Error) {
+        match self {
+            Failed::Again(kind, reason) => (kind, Error::Unavailable { reason }),
+            Failed::Error(kind, error) => (kind, error),
+        }
+    }
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Failed::Error(error)
+        Failed::Error(Kind::Other, error)
     }
 }
 
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        failed.told().1
+    }
+}
+
+/// A statement inside a transaction, or one that only reads: if it fails, nothing was done.
 impl From<tokio_postgres::Error> for Failed {
     fn from(error: tokio_postgres::Error) -> Self {
-        let again = [
-            SqlState::T_R_SERIALIZATION_FAILURE,
-            SqlState::T_R_DEADLOCK_DETECTED,
-            SqlState::UNIQUE_VIOLATION,
-        ];
-        match error.code() {
-            Some(code) if again.contains(code) => Failed::Again(reason(&error)),
-            Some(code) if *code == SqlState::CHECK_VIOLATION => Failed::NoPartition,
-            _ => Failed::Error(failed(error)),
+        match Kind::of(&error) {
+            Some(kind) => Failed::Again(kind, reason(&error)),
+            None => Failed::Error(Kind::Other, Error::Unavailable { reason: reason(&error) }),
         }
     }
 }
 
 /// A statement that failed.
-pub(crate) fn failed(error: tokio_postgres::Error) -> Error {
-    Error::Unavailable { reason: reason(&error) }
+pub(crate) fn failed(error: tokio_postgres::Error) -> Failed {
+    error.into()
 }
 
 /// What PostgreSQL says, or what happened to the connection.

@@ -4,10 +4,12 @@
 //! in the same transaction. The rows of the shards are shared first, and only then is anything read: a change of a job
 //! holds its shard's row alone, so what is read afterwards stays true until the commit.
 
+use std::time::Instant;
+
 use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::Sequence;
-use punctual_store::{Error, Firing, Parent, Refused};
+use punctual_store::{Firing, Parent, Refused};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -86,12 +88,12 @@ impl Postgres {
         &self,
         firings: Vec<Firing>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Vec<Run>, Refused>>, Error> {
+    ) -> Result<Vec<Result<Vec<Run>, Refused>>, Failed> {
         if firings.is_empty() {
             return Ok(Vec::new());
         }
         let births = firings.iter().map(|firing| firing.births.len()).sum();
-        let mut sequences = self.sequences.take(&self.pool, births, now).await?.into_iter();
+        let mut sequences = self.sequences.take(self, births, now).await?.into_iter();
         let mut columns = Columns::default();
         let mut answers = Vec::with_capacity(firings.len());
         let mut extras = Vec::new();
@@ -140,6 +142,7 @@ impl Postgres {
         let callers = self.callers(now);
         let shared: [&(dyn ToSql + Sync); 1] = [&shards];
         let values = columns.values(&callers);
+        let begun_at = Instant::now();
         // Sent one after the other without waiting; after a failure the commit is a rollback.
         let (begun, shared, refused, committed) = tokio::join!(
             client.batch_execute("begin"),
@@ -147,10 +150,12 @@ impl Postgres {
             client.query(&fire, &values),
             client.batch_execute("commit"),
         );
-        begun?;
-        shared?;
-        let refused = refused?;
-        committed?;
+        // If the connection broke off, the commit was under way whichever answer was the last.
+        begun.map_err(Failed::at_commit)?;
+        shared.map_err(Failed::at_commit)?;
+        let refused = refused.map_err(Failed::at_commit)?;
+        committed.map_err(Failed::at_commit)?;
+        self.calls.committed(begun_at.elapsed());
         Ok(refused)
     }
 

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
 use punctual_domain::{LedgerEntry, Run};
 use punctual_store::record::decode_run;
-use punctual_store::{EXAMINED_MAX, Error, Page, PageRequest, RunDetail, RunFilter};
+use punctual_store::{EXAMINED_MAX, Page, PageRequest, RunDetail, RunFilter};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::error::failed;
+use crate::error::{Failed, failed};
 use crate::postgres::Postgres;
 use crate::row::{fate, job_uuid, millis, timestamp};
 
@@ -56,7 +56,7 @@ impl Places {
 }
 
 impl Postgres {
-    pub(crate) async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {
+    pub(crate) async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Failed> {
         let client = self.connection().await?;
         let statement = client.prepare_cached(RUN).await.map_err(failed)?;
         let row = client.query_opt(&statement, &[&id.sequence().as_i64()]).await.map_err(failed)?;
@@ -69,7 +69,7 @@ impl Postgres {
         &self,
         filter: &RunFilter,
         page: &PageRequest<Sequence>,
-    ) -> Result<Page<Run, Sequence>, Error> {
+    ) -> Result<Page<Run, Sequence>, Failed> {
         let places = Places::of(filter);
         let from = filter.born_from.map_or(0, |from| Sequence::first_at(from, 0).as_i64());
         let before = filter.born_before.map_or(i64::MAX, |before| Sequence::first_at(before, 0).as_i64());
@@ -113,7 +113,7 @@ impl Postgres {
         filter: &RunFilter,
         (below, from): (i64, i64),
         limit: i64,
-    ) -> Result<Vec<(Run, bool)>, Error> {
+    ) -> Result<Vec<(Run, bool)>, Failed> {
         let client = self.connection().await?;
         let job: Option<Uuid> = filter.job.map(job_uuid);
         let tenant: Option<i32> = filter.tenant.map(|TenantId(tenant)| tenant as i32);
@@ -148,7 +148,7 @@ impl Postgres {
         &self,
         job: JobId,
         page: &PageRequest<Timestamp>,
-    ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
+    ) -> Result<Page<LedgerEntry, Timestamp>, Failed> {
         let client = self.connection().await?;
         let sql = "
             select from_slot, to_slot, slots, fate, tenant, decided_at from ledger

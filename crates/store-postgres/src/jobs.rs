@@ -9,7 +9,7 @@ use punctual_store::{EXAMINED_MAX, Error, JobFilter, Page, PageRequest, Stored};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::error::{damaged, failed};
+use crate::error::{Failed, damaged, failed};
 use crate::postgres::Postgres;
 use crate::row::{DELETED, JOB, job_id, job_uuid, millis, read_job, timestamp};
 
@@ -17,7 +17,7 @@ use crate::row::{DELETED, JOB, job_id, job_uuid, millis, read_job, timestamp};
 const CHUNK: usize = 5_000;
 
 impl Postgres {
-    pub(crate) async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
+    pub(crate) async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Failed> {
         let client = self.connection().await?;
         let sql = format!("select {JOB} from jobs where id = any($1) and state <> $2");
         let statement = client.prepare_cached(&sql).await.map_err(failed)?;
@@ -33,7 +33,7 @@ impl Postgres {
     pub(crate) async fn job_versions(
         &self,
         versions: &[(JobId, Version)],
-    ) -> Result<Vec<Option<Stored>>, Error> {
+    ) -> Result<Vec<Option<Stored>>, Failed> {
         let client = self.connection().await?;
         let sql = "
             select j.id, j.tenant, j.version, j.record, j.fired, j.completed_at
@@ -52,7 +52,7 @@ impl Postgres {
         Ok(versions.iter().map(|version| found.get(version).cloned()).collect())
     }
 
-    pub(crate) async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error> {
+    pub(crate) async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Failed> {
         let client = self.connection().await?;
         let sql = "
             select exists (select from open_runs o where o.job = x.job)
@@ -63,7 +63,7 @@ impl Postgres {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    pub(crate) async fn job_by_key(&self, tenant: TenantId, key: &str) -> Result<Option<JobId>, Error> {
+    pub(crate) async fn job_by_key(&self, tenant: TenantId, key: &str) -> Result<Option<JobId>, Failed> {
         let client = self.connection().await?;
         let sql = "select job from job_keys where tenant = $1 and key = $2";
         let statement = client.prepare_cached(sql).await.map_err(failed)?;
@@ -75,7 +75,7 @@ impl Postgres {
         &self,
         filter: &JobFilter,
         page: &PageRequest<JobId>,
-    ) -> Result<Page<Stored, JobId>, Error> {
+    ) -> Result<Page<Stored, JobId>, Failed> {
         let client = self.connection().await?;
         let is_plain = filter.state.is_none()
             && filter.label.is_none()
@@ -117,7 +117,7 @@ impl Postgres {
         }
     }
 
-    pub(crate) async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {
+    pub(crate) async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Failed> {
         let client = self.connection().await?;
         // Numbers without gaps are not needed, but they must be small and unique: two at once are tried one by one.
         let insert = "
@@ -132,10 +132,11 @@ impl Postgres {
             }
             client.execute(&insert, &[&name.as_str(), &millis(now)]).await.map_err(failed)?;
         }
-        Err(Error::Unavailable { reason: "others create tenants at the same time; try again".into() })
+        let reason = "others create tenants at the same time; try again".into();
+        Err(Error::Unavailable { reason }.into())
     }
 
-    pub(crate) async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
+    pub(crate) async fn tenants(&self) -> Result<Vec<Tenant>, Failed> {
         let client = self.connection().await?;
         let sql = "select id, name, created_at from tenants order by id";
         let rows = client.query(sql, &[]).await.map_err(failed)?;

@@ -4,6 +4,7 @@
 //! verb that returned is committed; a fire needs the epoch under which its shard is owned, and shares the shard's row
 //! with other fires but not with a change of a job; the end of a run needs the revision of the run that was last seen.
 
+mod calls;
 mod change;
 mod claim;
 mod complete;
@@ -28,10 +29,12 @@ mod requests;
 mod retain;
 mod row;
 mod sequences;
+mod tls;
 mod wakeups;
 mod work;
 
 pub use connect::{Options, Time};
 pub use error::OpenError;
+pub use migrate::{Schema, SchemaStep};
 pub use postgres::Postgres;
 pub use wakeups::Hints;

@@ -1,17 +1,33 @@
 //! The schema: made and brought up to date, forward only.
 //!
 //! Each migration is applied once, in order, in a transaction of its own, under a lock, so that of many nodes that
-//! start at once one migrates and the others wait. Promise: a database of a newer schema is not touched.
+//! start at once one migrates and the others wait. Promise: a database of a newer schema is not touched, and not used
+//! unless that schema says that this version can.
 
 use deadpool_postgres::Object;
-use punctual_store::Error;
+use jiff::Timestamp;
+use tokio_postgres::GenericClient;
 
-use crate::connect::Options;
-use crate::error::{OpenError, failed, reason};
+use crate::calls::unconnected;
+use crate::connect::{Options, pool};
+use crate::error::{OpenError, reason};
+use crate::row::timestamp;
+
+/// A step from one schema to the next.
+struct Migration {
+    name: &'static str,
+    sql: &'static str,
+    /// The oldest schema whose program can still work when this step is done: its nodes run on while others are upgraded.
+    compatible_with: i32,
+}
 
 /// All migrations. The number is the place in the list, from 1.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("../migrations/0001_start.sql"), include_str!("../migrations/0002_nodes.sql")];
+const MIGRATIONS: [Migration; 2] = [
+    Migration { name: "start", sql: include_str!("../migrations/0001_start.sql"), compatible_with: 1 },
+    // A node of the first schema owns all shards or none, and answers nobody while it owns none: those that come after
+    // it wait until it goes.
+    Migration { name: "nodes", sql: include_str!("../migrations/0002_nodes.sql"), compatible_with: 1 },
+];
 
 /// What a database without a wish gets.
 const SHARDS: u16 = 256;
@@ -19,50 +35,140 @@ const SHARDS: u16 = 256;
 /// Any number, the same for all nodes: "Punctual".
 const LOCK: i64 = 0x5075_6e63_7475_616c;
 
+/// Where migrations are noted. The last column is not in the oldest databases.
+const VERSIONS: &str = "
+create table if not exists schema_versions (version int primary key, applied_at timestamptz not null);
+alter table schema_versions add column if not exists compatible_with int";
+
+/// The schema of a database, beside what this version knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schema {
+    /// The last migration that was applied; 0 in an empty database.
+    pub found: i32,
+    /// The last migration that this version knows.
+    pub known: i32,
+    /// Whether this version can work with it as it is.
+    pub is_usable: bool,
+    /// Every migration, those of newer versions too.
+    pub steps: Vec<SchemaStep>,
+}
+
+/// A migration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaStep {
+    /// Its number.
+    pub version: i32,
+    /// What it is about; nothing if a newer version made it.
+    pub name: Option<&'static str>,
+    /// When it was applied, if it was.
+    pub applied_at: Option<Timestamp>,
+}
+
+impl Schema {
+    /// Reads it, and changes nothing.
+    pub async fn read(options: &Options) -> Result<Schema, OpenError> {
+        read(&**connect(options).await?).await
+    }
+
+    /// Brings it up to date, and says what it was before.
+    pub async fn bring_up(options: &Options) -> Result<Schema, OpenError> {
+        let mut client = connect(options).await?;
+        let before = read(&**client).await?;
+        migrate(&mut client, options).await?;
+        Ok(before)
+    }
+
+    /// Refuses what this version cannot work with, without bringing it up to date.
+    pub fn check(&self) -> Result<(), OpenError> {
+        let Schema { found, known, .. } = *self;
+        match (self.is_usable, found < known) {
+            (true, _) => Ok(()),
+            (false, true) => Err(OpenError::OlderSchema { found, known }),
+            (false, false) => Err(OpenError::NewerSchema { found, known }),
+        }
+    }
+}
+
+async fn connect(options: &Options) -> Result<Object, OpenError> {
+    let pool = pool(options)?;
+    pool.get()
+        .await
+        .map_err(|error| OpenError::Unreachable { reason: unconnected(&error).told().1.to_string() })
+}
+
+fn unreachable(error: tokio_postgres::Error) -> OpenError {
+    OpenError::Unreachable { reason: reason(&error) }
+}
+
+async fn read(client: &impl GenericClient) -> Result<Schema, OpenError> {
+    let known = MIGRATIONS.len() as i32;
+    let is_there = "select to_regclass('schema_versions') is not null";
+    // As JSON, because the column is not in the oldest databases.
+    let applied = "select version, (extract(epoch from applied_at) * 1000)::bigint, \
+        coalesce((to_json(s) ->> 'compatible_with')::int, version) from schema_versions s order by version";
+    let rows = match client.query_one(is_there, &[]).await.map_err(unreachable)?.get(0) {
+        true => client.query(applied, &[]).await.map_err(unreachable)?,
+        false => Vec::new(),
+    };
+    let mut steps: Vec<SchemaStep> = MIGRATIONS
+        .iter()
+        .zip(1..)
+        .map(|(migration, version)| SchemaStep { version, name: Some(migration.name), applied_at: None })
+        .collect();
+    let (mut found, mut is_usable) = (0, true);
+    for row in &rows {
+        let (version, applied_at, compatible_with): (i32, i64, i32) = (row.get(0), row.get(1), row.get(2));
+        let applied_at = timestamp(applied_at).ok();
+        found = found.max(version);
+        match steps.iter_mut().find(|step| step.version == version) {
+            Some(step) => step.applied_at = applied_at,
+            None => {
+                is_usable &= compatible_with <= known;
+                steps.push(SchemaStep { version, name: None, applied_at });
+            }
+        }
+    }
+    Ok(Schema { found, known, is_usable: is_usable && found >= known, steps })
+}
+
 /// Brings the schema up to date and returns the number of shards.
 pub(crate) async fn migrate(client: &mut Object, options: &Options) -> Result<u16, OpenError> {
-    let unreachable = |error: tokio_postgres::Error| OpenError::Unreachable { reason: reason(&error) };
-    let known = MIGRATIONS.len() as i32;
     loop {
         let transaction = client.transaction().await.map_err(unreachable)?;
+        // Whoever waits for another node that migrates waits as long as that takes.
+        transaction.batch_execute("set local statement_timeout = 0").await.map_err(unreachable)?;
         transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(unreachable)?;
-        transaction
-            .batch_execute(
-                "create table if not exists schema_versions (version int primary key, applied_at timestamptz not null)",
-            )
-            .await
-            .map_err(unreachable)?;
-        let found: i32 = transaction
-            .query_one("select coalesce(max(version), 0) from schema_versions", &[])
-            .await
-            .map_err(unreachable)?
-            .get(0);
-        if found > known {
-            return Err(OpenError::NewerSchema { found, known });
-        }
-        if found == known {
-            transaction.commit().await.map_err(unreachable)?;
+        let schema = read(&*transaction).await?;
+        if schema.found >= schema.known {
+            schema.check()?;
+            if schema.found > schema.known {
+                tracing::warn!(
+                    found = schema.found,
+                    known = schema.known,
+                    "a newer version upgrades this database"
+                );
+            }
             break;
         }
-        transaction.batch_execute(MIGRATIONS[found as usize]).await.map_err(unreachable)?;
-        if found == 0 {
+        transaction.batch_execute(VERSIONS).await.map_err(unreachable)?;
+        let migration = &MIGRATIONS[schema.found as usize];
+        transaction.batch_execute(migration.sql).await.map_err(unreachable)?;
+        if schema.found == 0 {
             let shards = i32::from(options.shards.unwrap_or(SHARDS));
             let fill = "insert into shards select n, null, 0, 0 from generate_series(0, $1 - 1) n";
             transaction.execute(fill, &[&shards]).await.map_err(unreachable)?;
         }
-        let note = "insert into schema_versions values ($1, now())";
-        transaction.execute(note, &[&(found + 1)]).await.map_err(unreachable)?;
+        let version = schema.found + 1;
+        let note =
+            "insert into schema_versions (version, applied_at, compatible_with) values ($1, now(), $2)";
+        transaction.execute(note, &[&version, &migration.compatible_with]).await.map_err(unreachable)?;
         transaction.commit().await.map_err(unreachable)?;
-        tracing::info!(version = found + 1, "the schema of the database was brought up to date");
+        tracing::info!(version, name = migration.name, "the schema of the database was brought up to date");
     }
-    let found = shards(client).await.map_err(|error| OpenError::Unreachable { reason: error.to_string() })?;
+    let row = client.query_one("select max(shard) from shards", &[]).await.map_err(unreachable)?;
+    let found = row.get::<_, i16>(0) as u16 + 1;
     match options.shards {
         Some(wanted) if wanted != found => Err(OpenError::Shards { found, wanted }),
         _ => Ok(found),
     }
-}
-
-async fn shards(client: &Object) -> Result<u16, Error> {
-    let row = client.query_one("select max(shard) from shards", &[]).await.map_err(failed)?;
-    Ok(row.get::<_, i16>(0) as u16 + 1)
 }

@@ -54,14 +54,14 @@ impl Postgres {
         &self,
         steps: Vec<Step>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Stepped, Refused>>, Error> {
+    ) -> Result<Vec<Result<Stepped, Refused>>, Failed> {
         let mut answers = Vec::with_capacity(steps.len());
         for step in steps {
             let births = match &step.effect {
                 Effect::Births { births, .. } => births.len(),
                 _ => 0,
             };
-            let sequences = self.sequences.take(&self.pool, births, now).await?;
+            let sequences = self.sequences.take(self, births, now).await?;
             answers.push(transact!(self, |client| {
                 let transaction = Work::begin(&mut client).await?;
                 let answer = self.take_step(&transaction, &step, &sequences, now).await?;
@@ -128,7 +128,7 @@ impl Postgres {
         shards: &Shards,
         now: Timestamp,
         limit: usize,
-    ) -> Result<Runnable, Error> {
+    ) -> Result<Runnable, Failed> {
         let client = self.connection().await?;
         let statement = client.prepare_cached(RUNNABLE).await.map_err(failed)?;
         let rows =
@@ -145,19 +145,19 @@ impl Postgres {
         Ok(runnable)
     }
 
-    pub(crate) async fn operation(&self, id: OperationId) -> Result<Option<Operation>, Error> {
+    pub(crate) async fn operation(&self, id: OperationId) -> Result<Option<Operation>, Failed> {
         let client = self.connection().await?;
         let sql = format!("select {COLUMNS} from operations where id = $1");
         let statement = client.prepare_cached(&sql).await.map_err(failed)?;
         let row = client.query_opt(&statement, &[&uuid(id)]).await.map_err(failed)?;
-        row.as_ref().map(read).transpose()
+        Ok(row.as_ref().map(read).transpose()?)
     }
 
     pub(crate) async fn operations(
         &self,
         filter: &OperationFilter,
         page: &PageRequest<OperationId>,
-    ) -> Result<Page<Operation, OperationId>, Error> {
+    ) -> Result<Page<Operation, OperationId>, Failed> {
         let client = self.connection().await?;
         let of_tenant = if filter.tenant.is_some() { "tenant = $1" } else { "$1::int is null" };
         let sql = format!(

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::depth::Moves;
 use crate::error::{Failed, failed};
-use crate::postgres::Postgres;
+use crate::postgres::{Postgres, transact};
 use crate::row::{Entry, job_uuid, millis, timestamp};
 use crate::work::Work;
 
@@ -150,7 +150,7 @@ fn state_code(run: &Run) -> i16 {
 
 impl Postgres {
     /// Makes the partitions that are not there yet.
-    pub(crate) async fn ensure(&self, wanted: impl IntoIterator<Item = Partition>) -> Result<(), Error> {
+    pub(crate) async fn ensure(&self, wanted: impl IntoIterator<Item = Partition>) -> Result<(), Failed> {
         let missing: Vec<Partition> = {
             let known = self.partitions.known();
             wanted.into_iter().filter(|partition| !known.contains(partition)).collect()
@@ -158,16 +158,18 @@ impl Postgres {
         if missing.is_empty() {
             return Ok(());
         }
-        let mut client = self.connection().await?;
-        for partition in &missing {
-            create(&mut client, partition).await?;
-        }
+        transact!(self, |client| {
+            for partition in &missing {
+                create(&mut client, partition).await?;
+            }
+            Ok(())
+        })?;
         self.partitions.known().extend(missing);
         Ok(())
     }
 }
 
-async fn create(client: &mut Object, partition: &Partition) -> Result<(), Error> {
+async fn create(client: &mut Object, partition: &Partition) -> Result<(), Failed> {
     let (from, to) = partition.sequences()?;
     let (name, class) = (partition.name(), partition.class);
     let transaction = client.transaction().await.map_err(failed)?;
@@ -183,6 +185,7 @@ async fn create(client: &mut Object, partition: &Partition) -> Result<(), Error>
             .await
             .map_err(failed)?;
     }
+    // Made twice, it is the same.
     transaction.commit().await.map_err(failed)
 }
 

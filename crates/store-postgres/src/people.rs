@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::{RunId, Version};
 use punctual_domain::lifecycle::{self, Event};
+use punctual_store::Refused;
 use punctual_store::record::decode_run;
-use punctual_store::{Error, Refused};
 
 use crate::error::Failed;
 use crate::open_runs::OpenColumns;
@@ -28,7 +28,7 @@ impl Postgres {
         &self,
         runs: &[RunId],
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Run, Refused>>, Failed> {
         let mut answers = Vec::with_capacity(runs.len());
         for id in runs {
             let answer: Result<Run, Refused> = transact!(self, |client| {
@@ -45,7 +45,7 @@ impl Postgres {
         Ok(answers)
     }
 
-    pub(crate) async fn acknowledge(&self, runs: &[RunId]) -> Result<Vec<Result<(), Refused>>, Error> {
+    pub(crate) async fn acknowledge(&self, runs: &[RunId]) -> Result<Vec<Result<(), Refused>>, Failed> {
         let mut answers = Vec::with_capacity(runs.len());
         for id in runs {
             let Some(detail) = self.run(*id).await?.filter(|detail| detail.run.state.is_ended()) else {
@@ -66,7 +66,7 @@ impl Postgres {
 /// Takes a run out of the dead letters. Says how many it was.
 pub(crate) async fn acknowledge(client: &impl GenericClient, id: RunId) -> Result<u64, Failed> {
     let statement = client.prepare_cached("delete from dead_letters where seq = $1").await?;
-    Ok(client.execute(&statement, &[&id.sequence().as_i64()]).await?)
+    client.execute(&statement, &[&id.sequence().as_i64()]).await.map_err(Failed::at_commit)
 }
 
 pub(crate) async fn redrive(

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, ShardId, WorkerId};
 use punctual_domain::placement::{Ownership, Placement};
 use punctual_store::record::{decode_attendance, encode_attendance};
-use punctual_store::{Attendance, Error, Shards};
+use punctual_store::{Attendance, Shards};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::error::failed;
+use crate::error::{Failed, failed};
 use crate::postgres::Postgres;
 use crate::row::{numbers, timestamp, worker_id, worker_uuid};
 
@@ -65,7 +65,7 @@ impl Postgres {
         attendance: &Attendance,
         ttl: Duration,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failed> {
         let id = attendance.node.id;
         self.wakeups.node_is(id);
         let record = encode_attendance(attendance)?;
@@ -79,7 +79,7 @@ impl Postgres {
         Ok(())
     }
 
-    pub(crate) async fn placement(&self, now: Timestamp) -> Result<Placement, Error> {
+    pub(crate) async fn placement(&self, now: Timestamp) -> Result<Placement, Failed> {
         let client = self.connection().await?;
         let find_nodes = client.prepare_cached(NODES).await.map_err(failed)?;
         let find_shards = client
@@ -119,7 +119,7 @@ impl Postgres {
         shards: &Shards,
         ttl: Duration,
         now: Timestamp,
-    ) -> Result<Vec<(ShardId, Epoch)>, Error> {
+    ) -> Result<Vec<(ShardId, Epoch)>, Failed> {
         let client = self.connection().await?;
         let statement = client.prepare_cached(ACQUIRE).await.map_err(failed)?;
         let (owner, shards) = (worker_uuid(owner), numbers(shards));
@@ -138,7 +138,7 @@ impl Postgres {
         shards: &[(ShardId, WorkerId)],
         ttl: Duration,
         now: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failed> {
         let client = self.connection().await?;
         let numbers: Vec<i16> = shards.iter().map(|(shard, _)| shard.0 as i16).collect();
         let heirs: Vec<Uuid> = shards.iter().map(|(_, heir)| worker_uuid(*heir)).collect();
@@ -149,17 +149,17 @@ impl Postgres {
         self.wakeups.hint_placement(&client).await
     }
 
-    pub(crate) async fn leave(&self, node: WorkerId, now: Timestamp) -> Result<(), Error> {
+    pub(crate) async fn leave(&self, node: WorkerId, now: Timestamp) -> Result<(), Failed> {
         let client = self.connection().await?;
         let statement = client.prepare_cached(LEAVE).await.map_err(failed)?;
         client.execute(&statement, &[&worker_uuid(node), &self.callers(now)]).await.map_err(failed)?;
         self.wakeups.hint_placement(&client).await
     }
 
-    pub(crate) async fn news(&self, owner: WorkerId) -> Result<Option<Timestamp>, Error> {
+    pub(crate) async fn news(&self, owner: WorkerId) -> Result<Option<Timestamp>, Failed> {
         let client = self.connection().await?;
         let statement = client.prepare_cached(NEWS).await.map_err(failed)?;
         let row = client.query_one(&statement, &[&worker_uuid(owner)]).await.map_err(failed)?;
-        row.get::<_, Option<i64>>(0).map(timestamp).transpose()
+        Ok(row.get::<_, Option<i64>>(0).map(timestamp).transpose()?)
     }
 }

@@ -1,10 +1,9 @@
 //! The store: its parts, and the verbs one by one.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::Pool;
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
@@ -14,7 +13,8 @@ use punctual_store::{
     Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
-use crate::connect::{Options, Time, connection, pool, without_password};
+use crate::calls::{Calls, unconnected};
+use crate::connect::{Options, Time, pool, without_password};
 use crate::depth::Depth;
 use crate::error::{Failed, OpenError, failed};
 use crate::leases::Leases;
@@ -36,14 +36,12 @@ pub struct Postgres {
     pub(crate) partitions: Partitions,
     pub(crate) depth: Depth,
     pub(crate) wakeups: Wakeups,
-    /// Whether there was a connection when one was last wanted.
-    health: Mutex<Health>,
+    pub(crate) calls: Calls,
+    /// How long a call waits for the database in all.
+    pub(crate) patience: Duration,
 }
 
-/// How often a transaction is tried that others are in the way of.
-const TRIES: u32 = 8;
-
-/// Does a transaction, again if another was in its way.
+/// Does a transaction, again if another was in its way or its connection was gone.
 macro_rules! transact {
     ($store:expr, |$client:ident| $work:expr) => {{
         let mut tries = 0;
@@ -52,10 +50,10 @@ macro_rules! transact {
             let mut $client = $store.connection().await?;
             let result: Result<_, crate::error::Failed> = async { $work }.await;
             drop($client);
-            match $store.settle(result, &mut tries).await {
+            match $store.settle(result, &mut tries) {
                 Ok(Some(value)) => break Ok(value),
                 Ok(None) => {}
-                Err(error) => break Err(error),
+                Err(failed) => break Err(failed),
             }
         }
     }};
@@ -66,8 +64,8 @@ impl Postgres {
     /// Connects, and brings the schema up to date.
     pub async fn open(options: &Options) -> Result<Self, OpenError> {
         let pool = pool(options)?;
-        let unreachable = |error: Error| OpenError::Unreachable { reason: error.to_string() };
-        let mut client = connection(&pool).await.map_err(unreachable)?;
+        let unreachable = |failed: Failed| OpenError::Unreachable { reason: Error::from(failed).to_string() };
+        let mut client = pool.get().await.map_err(|error| unreachable(unconnected(&error)))?;
         let shard_count = migrate(&mut client, options).await?;
         let depth = Depth::default();
         depth.load(&client).await.map_err(unreachable)?;
@@ -81,8 +79,9 @@ impl Postgres {
             leases: Leases::default(),
             partitions: Partitions::default(),
             depth,
-            wakeups: Wakeups::start(&options.address, options.hints),
-            health: Mutex::default(),
+            wakeups: Wakeups::start(options),
+            calls: Calls::default(),
+            patience: options.patience,
         })
     }
 
@@ -100,41 +99,9 @@ impl Postgres {
         Ok(row.map_err(failed)?.get(0))
     }
 
-    pub(crate) async fn connection(&self) -> Result<Object, Error> {
-        let connection = connection(&self.pool).await;
-        let health = match &connection {
-            Ok(_) => Health::default(),
-            Err(error) => Health::failing(error.to_string()),
-        };
-        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
-        connection
-    }
-
     /// The caller's time, where it counts; otherwise the database has its own.
     pub(crate) fn callers(&self, now: Timestamp) -> Option<i64> {
         (self.time == Time::Caller).then(|| millis(now))
-    }
-
-    /// What comes of a try: a value, another try, or an error.
-    pub(crate) async fn settle<T>(
-        &self,
-        result: Result<T, Failed>,
-        tries: &mut u32,
-    ) -> Result<Option<T>, Error> {
-        *tries += 1;
-        let reason = match result {
-            Ok(value) => return Ok(Some(value)),
-            Err(Failed::Error(error)) => return Err(error),
-            Err(Failed::Again(reason)) => reason,
-            Err(Failed::NoPartition) => {
-                self.partitions.forget();
-                "a partition of history is missing".into()
-            }
-        };
-        match *tries < TRIES {
-            true => Ok(None),
-            false => Err(Error::Unavailable { reason }),
-        }
     }
 }
 
@@ -145,11 +112,11 @@ impl Store for Postgres {
     }
 
     fn figures(&self) -> Figures {
-        Figures { waiting: self.depth.now(), ..Figures::default() }
+        self.calls.add_to(Figures { waiting: self.depth.now(), ..Figures::default() })
     }
 
     fn health(&self) -> Health {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.calls.health()
     }
 
     fn is_shared(&self) -> bool {
@@ -157,11 +124,11 @@ impl Store for Postgres {
     }
 
     async fn attend(&self, attendance: Attendance, ttl: Duration, now: Timestamp) -> Result<(), Error> {
-        self.attend(&attendance, ttl, now).await
+        self.read("attend", || self.attend(&attendance, ttl, now)).await
     }
 
     async fn placement(&self, now: Timestamp) -> Result<Placement, Error> {
-        self.placement(now).await
+        self.read("placement", || self.placement(now)).await
     }
 
     async fn acquire(
@@ -171,7 +138,7 @@ impl Store for Postgres {
         ttl: Duration,
         now: Timestamp,
     ) -> Result<Vec<(ShardId, Epoch)>, Error> {
-        self.acquire(owner, &shards, ttl, now).await
+        self.read("acquire", || self.acquire(owner, &shards, ttl, now)).await
     }
 
     async fn hand_over(
@@ -181,15 +148,15 @@ impl Store for Postgres {
         ttl: Duration,
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.hand_over(owner, &shards, ttl, now).await
+        self.read("hand_over", || self.hand_over(owner, &shards, ttl, now)).await
     }
 
     async fn leave(&self, node: WorkerId, now: Timestamp) -> Result<(), Error> {
-        self.leave(node, now).await
+        self.read("leave", || self.leave(node, now)).await
     }
 
     async fn news(&self, owner: WorkerId, _: Timestamp) -> Result<Option<Timestamp>, Error> {
-        self.news(owner).await
+        self.write("news", self.news(owner)).await
     }
 
     async fn hint(&self) -> Hint {
@@ -197,23 +164,23 @@ impl Store for Postgres {
     }
 
     async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
-        self.put_jobs(puts, now).await
+        self.write("put_jobs", self.put_jobs(puts, now)).await
     }
 
     async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
-        self.jobs(ids).await
+        self.read("jobs", || self.jobs(ids)).await
     }
 
     async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error> {
-        self.job_versions(versions).await
+        self.read("job_versions", || self.job_versions(versions)).await
     }
 
     async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error> {
-        self.have_open_runs(jobs).await
+        self.read("have_open_runs", || self.have_open_runs(jobs)).await
     }
 
     async fn job_by_key(&self, tenant: TenantId, key: &str) -> Result<Option<JobId>, Error> {
-        self.job_by_key(tenant, key).await
+        self.read("job_by_key", || self.job_by_key(tenant, key)).await
     }
 
     async fn list_jobs(
@@ -221,11 +188,11 @@ impl Store for Postgres {
         filter: &JobFilter,
         page: PageRequest<JobId>,
     ) -> Result<Page<Stored, JobId>, Error> {
-        self.list_jobs(filter, &page).await
+        self.read("list_jobs", || self.list_jobs(filter, &page)).await
     }
 
     async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
-        self.request(tenant, key, now).await
+        self.read("request", || self.request(tenant, key, now)).await
     }
 
     async fn remember(
@@ -233,7 +200,7 @@ impl Store for Postgres {
         requests: Vec<Subject>,
         now: Timestamp,
     ) -> Result<Vec<Result<(), Refused>>, Error> {
-        self.remember(&requests, now).await
+        self.write("remember", self.remember(&requests, now)).await
     }
 
     async fn trigger(
@@ -241,15 +208,15 @@ impl Store for Postgres {
         triggers: Vec<Trigger>,
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
-        self.trigger(triggers, now).await
+        self.write("trigger", self.trigger(triggers, now)).await
     }
 
     async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
-        self.due(&query).await
+        self.read("due", || self.due(&query)).await
     }
 
     async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error> {
-        self.is_due(entries).await
+        self.read("is_due", || self.is_due(entries)).await
     }
 
     async fn fire(
@@ -257,19 +224,19 @@ impl Store for Postgres {
         firings: Vec<Firing>,
         now: Timestamp,
     ) -> Result<Vec<Result<Vec<Run>, Refused>>, Error> {
-        self.fire(firings, now).await
+        self.write("fire", self.fire(firings, now)).await
     }
 
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
-        self.claim(&claim, now).await
+        self.write("claim", self.claim(&claim, now)).await
     }
 
     async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error> {
-        self.next_available_at(shards).await
+        self.read("next_available_at", || self.next_available_at(shards)).await
     }
 
     async fn heartbeat(&self, worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Result<Heartbeat, Error> {
-        self.heartbeat(worker, held, now).await
+        self.read("heartbeat", || self.heartbeat(worker, held.clone(), now)).await
     }
 
     async fn complete(
@@ -277,11 +244,11 @@ impl Store for Postgres {
         conclusions: Vec<Conclusion>,
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
-        self.complete(conclusions, now).await
+        self.write("complete", self.complete(conclusions, now)).await
     }
 
     async fn expired(&self, lease: Duration, now: Timestamp, limit: usize) -> Result<Vec<Run>, Error> {
-        self.expired(lease, now, limit).await
+        self.read("expired", || self.expired(lease, now, limit)).await
     }
 
     async fn cancel(
@@ -289,11 +256,11 @@ impl Store for Postgres {
         cancellations: Vec<Cancellation>,
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
-        self.cancel(&cancellations, now).await
+        self.write("cancel", self.cancel(&cancellations, now)).await
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {
-        self.run(id).await
+        self.read("run", || self.run(id)).await
     }
 
     async fn runs(
@@ -301,7 +268,7 @@ impl Store for Postgres {
         filter: &RunFilter,
         page: PageRequest<Sequence>,
     ) -> Result<Page<Run, Sequence>, Error> {
-        self.runs(filter, &page).await
+        self.read("runs", || self.runs(filter, &page)).await
     }
 
     async fn ledger(
@@ -309,31 +276,31 @@ impl Store for Postgres {
         job: JobId,
         page: PageRequest<Timestamp>,
     ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
-        self.ledger(job, &page).await
+        self.read("ledger", || self.ledger(job, &page)).await
     }
 
     async fn redrive(&self, runs: &[RunId], now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
-        self.redrive(runs, now).await
+        self.write("redrive", self.redrive(runs, now)).await
     }
 
     async fn acknowledge(&self, runs: &[RunId]) -> Result<Vec<Result<(), Refused>>, Error> {
-        self.acknowledge(runs).await
+        self.write("acknowledge", self.acknowledge(runs)).await
     }
 
     async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error> {
-        self.retain(now, limit).await
+        self.read("retain", || self.retain(now, limit)).await
     }
 
     async fn step(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Result<Stepped, Refused>>, Error> {
-        self.step(steps, now).await
+        self.write("step", self.step(steps, now)).await
     }
 
     async fn runnable(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Runnable, Error> {
-        self.runnable(shards, now, limit).await
+        self.read("runnable", || self.runnable(shards, now, limit)).await
     }
 
     async fn operation(&self, id: OperationId) -> Result<Option<Operation>, Error> {
-        self.operation(id).await
+        self.read("operation", || self.operation(id)).await
     }
 
     async fn operations(
@@ -341,14 +308,14 @@ impl Store for Postgres {
         filter: &OperationFilter,
         page: PageRequest<OperationId>,
     ) -> Result<Page<Operation, OperationId>, Error> {
-        self.operations(filter, &page).await
+        self.read("operations", || self.operations(filter, &page)).await
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {
-        self.put_tenant(name, now).await
+        self.read("put_tenant", || self.put_tenant(name, now)).await
     }
 
     async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
-        self.tenants().await
+        self.read("tenants", || self.tenants()).await
     }
 }

@@ -34,9 +34,9 @@ impl Postgres {
         &self,
         puts: Vec<Put>,
         now: Timestamp,
-    ) -> Result<Vec<Result<(), Refused>>, Error> {
+    ) -> Result<Vec<Result<(), Refused>>, Failed> {
         let births = puts.iter().filter(|put| put.birth.is_some()).count();
-        let mut sequences = self.sequences.take(&self.pool, births, now).await?.into_iter();
+        let mut sequences = self.sequences.take(self, births, now).await?.into_iter();
         let (mut new, mut changes) = (Vec::new(), Vec::new());
         let mut answers: Vec<Option<Result<(), Refused>>> = Vec::with_capacity(puts.len());
         for (place, put) in puts.into_iter().enumerate() {
@@ -76,8 +76,8 @@ impl Postgres {
         &self,
         triggers: Vec<Trigger>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
-        let sequences = self.sequences.take(&self.pool, triggers.len(), now).await?;
+    ) -> Result<Vec<Result<Run, Refused>>, Failed> {
+        let sequences = self.sequences.take(self, triggers.len(), now).await?;
         let shards = shards(triggers.iter().map(|trigger| trigger.job));
         transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use deadpool_postgres::GenericClient;
 use jiff::Timestamp;
 use punctual_domain::id::TenantId;
-use punctual_store::{Error, Refused, Subject};
+use punctual_store::{Refused, Subject};
 use tokio_postgres::types::ToSql;
 
 use crate::error::{Failed, damaged, failed};
@@ -54,7 +54,7 @@ impl Postgres {
         tenant: TenantId,
         key: &str,
         now: Timestamp,
-    ) -> Result<Option<Subject>, Error> {
+    ) -> Result<Option<Subject>, Failed> {
         let client = self.connection().await?;
         let sql = "
             select fingerprint, expires_at, result from requests
@@ -72,7 +72,7 @@ impl Postgres {
         &self,
         requests: &[Subject],
         now: Timestamp,
-    ) -> Result<Vec<Result<(), Refused>>, Error> {
+    ) -> Result<Vec<Result<(), Refused>>, Failed> {
         let requests: Vec<&Subject> = requests.iter().collect();
         let new: Vec<bool> = transact!(self, |client| remember(&client, &requests, now).await)?;
         Ok(new.into_iter().map(|is_new| if is_new { Ok(()) } else { Err(Refused::Repeated) }).collect())

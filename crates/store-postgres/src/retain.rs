@@ -4,9 +4,8 @@ use jiff::Timestamp;
 use punctual_domain::id::Sequence;
 use punctual_domain::operation::KEPT;
 use punctual_domain::policy::retention::Retention;
-use punctual_store::Error;
 
-use crate::error::failed;
+use crate::error::{Failed, failed};
 use crate::partition::{LATE, Partition, class, days};
 use crate::postgres::Postgres;
 use crate::row::millis;
@@ -40,7 +39,7 @@ delete from workers w where w.is_dead and w.seen_at < $1 - 86400000::bigint
     and not exists (select from open_runs o where o.line = 2 and o.worker = w.id)";
 
 impl Postgres {
-    pub(crate) async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Error> {
+    pub(crate) async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Failed> {
         let operations_until = millis(now - KEPT);
         self.look_ahead(now).await?;
         let mut done = 0;
@@ -75,7 +74,7 @@ impl Postgres {
     }
 
     /// Makes the partitions of this period and the next.
-    async fn look_ahead(&self, now: Timestamp) -> Result<(), Error> {
+    async fn look_ahead(&self, now: Timestamp) -> Result<(), Failed> {
         let mut wanted = Vec::new();
         for retention in Retention::ALL {
             let current = Partition::at(class(retention), millis(now));
@@ -86,7 +85,7 @@ impl Postgres {
 
     /// Drops a partition, except for its dead letters. Who is writing to the class is not kept waiting: if the lock is
     /// not to be had quickly, it is tried again later.
-    async fn drop_partition(&self, partition: &Partition) -> Result<bool, Error> {
+    async fn drop_partition(&self, partition: &Partition) -> Result<bool, Failed> {
         let (from, to) = partition.sequences()?;
         let mut client = self.connection().await?;
         let transaction = client.transaction().await.map_err(failed)?;

@@ -6,14 +6,13 @@
 
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::Pool;
 use jiff::Timestamp;
 use punctual_domain::id::Sequence;
-use punctual_store::Error;
 use tokio::sync::Mutex;
 
-use crate::connect::{Time, connection};
-use crate::error::failed;
+use crate::connect::Time;
+use crate::error::Failed;
+use crate::postgres::{Postgres, transact};
 use crate::row::{millis, timestamp};
 
 /// Numbers of a block; there are sixteen blocks in a millisecond.
@@ -47,10 +46,10 @@ impl Sequences {
     /// So many sequences, ascending.
     pub(crate) async fn take(
         &self,
-        pool: &Pool,
+        store: &Postgres,
         count: usize,
         now: Timestamp,
-    ) -> Result<Vec<Sequence>, Error> {
+    ) -> Result<Vec<Sequence>, Failed> {
         if count == 0 {
             return Ok(Vec::new());
         }
@@ -60,7 +59,7 @@ impl Sequences {
             Time::Caller => Sequence::from_i64(rest.next).born_at() >= now,
         };
         if !is_fresh || rest.left + rest.blocks * BLOCK < count as i64 {
-            *rest = self.more(pool, count, now).await?;
+            *rest = self.more(store, count, now).await?;
         }
         let mut taken = Vec::with_capacity(count);
         for _ in 0..count {
@@ -76,14 +75,16 @@ impl Sequences {
         Ok(taken)
     }
 
-    async fn more(&self, pool: &Pool, count: usize, now: Timestamp) -> Result<Rest, Error> {
+    async fn more(&self, store: &Postgres, count: usize, now: Timestamp) -> Result<Rest, Failed> {
         let taken_at = Instant::now();
         let wanted = count.div_ceil(BLOCK as usize) as i64;
         let callers = (self.time == Time::Caller).then(|| millis(now));
-        let client = connection(pool).await?;
         let sql = "update sequences set block = greatest(block + 1, punctual_now($1) * $3) + $2 - 1 returning block";
-        let statement = client.prepare_cached(sql).await.map_err(failed)?;
-        let row = client.query_one(&statement, &[&callers, &wanted, &BLOCKS]).await.map_err(failed)?;
+        // Blocks that were taken twice, because an answer was lost, are just not used.
+        let row = transact!(store, |client| {
+            let statement = client.prepare_cached(sql).await?;
+            Ok(client.query_one(&statement, &[&callers, &wanted, &BLOCKS]).await?)
+        })?;
         let first = row.get::<_, i64>(0) - wanted + 1;
         let start = Sequence::first_at(timestamp(first / BLOCKS)?, 0).as_i64() + first % BLOCKS * BLOCK;
         Ok(Rest { next: start, blocks: wanted - 1, left: BLOCK, taken_at })

@@ -4,7 +4,6 @@
 //! notifications, a few a second at most. Promise: news are never lost, so whoever asks often enough needs no hint; a
 //! hint only makes the owner ask sooner.
 
-use std::str::FromStr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,13 +11,15 @@ use std::time::{Duration, Instant};
 use deadpool_postgres::Object;
 use jiff::Timestamp;
 use punctual_domain::id::WorkerId;
-use punctual_store::{Due, Error, Hint, LOOK_AHEAD};
+use punctual_store::{Due, Hint, LOOK_AHEAD};
 use tokio::sync::Notify;
-use tokio_postgres::{AsyncMessage, Config, NoTls, Row};
+use tokio_postgres::{AsyncMessage, Config, Row};
 use uuid::Uuid;
 
+use crate::connect::{Options, config};
 use crate::error::{Failed, failed, reason};
 use crate::row::{millis, shard, worker_uuid};
+use crate::tls::Connector;
 use crate::work::Work;
 
 /// A transaction that notifies takes a lock of the whole database at its end, so few do. What is not hinted at is seen
@@ -65,12 +66,12 @@ pub(crate) struct Wakeups {
 
 impl Wakeups {
     /// Listens until dropped.
-    pub(crate) fn start(address: &str, hints: Hints) -> Self {
+    pub(crate) fn start(options: &Options) -> Self {
         let heard = Arc::new(Heard::default());
-        let listener =
-            (hints == Hints::Listen).then(|| tokio::spawn(listen(address.to_owned(), Arc::clone(&heard))));
+        let is_listening = options.hints == Hints::Listen;
+        let listener = is_listening.then(|| tokio::spawn(listen(options.clone(), Arc::clone(&heard))));
         Wakeups {
-            hints,
+            hints: options.hints,
             node: Mutex::default(),
             heard,
             began: Instant::now(),
@@ -108,11 +109,11 @@ impl Wakeups {
     }
 
     /// Says that shards were given away.
-    pub(crate) async fn hint_placement(&self, client: &Object) -> Result<(), Error> {
+    pub(crate) async fn hint_placement(&self, client: &Object) -> Result<(), Failed> {
         if self.hints == Hints::Off {
             return Ok(());
         }
-        client.batch_execute("notify punctual, 'placement'").await.map_err(failed)
+        Ok(client.batch_execute("notify punctual, 'placement'").await.map_err(failed)?)
     }
 
     /// Tells the owners of shards, whose rows the transaction holds, of entries that they may have looked past.
@@ -162,10 +163,13 @@ impl Drop for Wakeups {
 }
 
 /// Listens for ever, on one connection after the other.
-async fn listen(address: String, heard: Arc<Heard>) {
+async fn listen(options: Options, heard: Arc<Heard>) {
+    // The pool was made of the same options.
+    let Ok((mut config, tls)) = config(&options) else { return };
+    config.application_name("punctual hints");
     let mut is_told = false;
     loop {
-        match listen_once(&address, &heard).await {
+        match listen_once(&config, tls.clone(), &heard).await {
             Ok(()) => is_told = false,
             Err(error) if !is_told => {
                 tracing::warn!(
@@ -181,11 +185,8 @@ async fn listen(address: String, heard: Arc<Heard>) {
 }
 
 /// Listens until the connection is lost.
-async fn listen_once(address: &str, heard: &Heard) -> Result<(), tokio_postgres::Error> {
-    let mut config = Config::from_str(address)?;
-    config.application_name("punctual hints").connect_timeout(Duration::from_secs(5));
-    config.keepalives_idle(Duration::from_secs(15));
-    let (client, mut connection) = config.connect(NoTls).await?;
+async fn listen_once(config: &Config, tls: Connector, heard: &Heard) -> Result<(), tokio_postgres::Error> {
+    let (client, mut connection) = config.connect(tls).await?;
     let mut messages = std::pin::pin!(async {
         loop {
             match std::future::poll_fn(|context| connection.poll_message(context)).await {

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use deadpool_postgres::{Object, Transaction};
 
@@ -25,7 +26,9 @@ impl<'c> Work<'c> {
     }
 
     pub(crate) async fn commit(self, store: &Postgres) -> Result<(), Failed> {
-        self.transaction.commit().await?;
+        let begun = Instant::now();
+        self.transaction.commit().await.map_err(Failed::at_commit)?;
+        store.calls.committed(begun.elapsed());
         store.depth.apply(&self.moves.into_inner().unwrap_or_else(PoisonError::into_inner));
         Ok(())
     }

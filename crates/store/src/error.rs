@@ -1,15 +1,16 @@
 //! What can go wrong in a store, apart by who must act.
 //!
-//! An [`Error`] fails a whole call and says nothing was done. A [`Refused`] is about one item of a
+//! An [`Error`] fails a whole call. A [`Refused`] is about one item of a
 //! list: an expected answer, such as a slot that was already fired.
 
 use punctual_domain::lifecycle;
 use punctual_domain::{JobId, Version};
 
-/// A call that did nothing.
+/// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Storage cannot take writes or answer now; the same call may work later.
+    /// Storage cannot take writes or answer now; the same call may work later. Nothing was done, unless the store is on
+    /// another machine and only its answer was lost.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
         /// Why, for people.

@@ -11,6 +11,23 @@ pub struct Figures {
     pub waiting: Waiting,
     /// How long commits took, until they were durable.
     pub commits: Durations,
+    /// How long each verb took, of a store that is asked over a network.
+    pub verbs: Vec<(&'static str, Durations)>,
+    /// How long calls waited for a connection to it.
+    pub waits: Durations,
+    /// What went wrong, by kind; all kinds there are.
+    pub faults: Vec<Fault>,
+}
+
+/// How often something of a kind went wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fault {
+    /// What it was.
+    pub kind: &'static str,
+    /// How often it was tried again.
+    pub retried: u64,
+    /// How often a caller heard of it.
+    pub failed: u64,
 }
 
 /// Runs that wait, by lane.

@@ -19,7 +19,7 @@ pub mod conformance;
 
 pub use attendance::{Attendance, Attendances};
 pub use error::{Error, Refused};
-pub use figures::{Durations, Figures, Waiting};
+pub use figures::{Durations, Fault, Figures, Waiting};
 pub use health::Health;
 pub use liveness::Liveness;
 pub use memory::Memory;

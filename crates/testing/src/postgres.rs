@@ -1,11 +1,11 @@
 //! A PostgreSQL server for tests.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// Who runs the server when the tests run as root, which PostgreSQL refuses.
 const USER: &str = "postgres";
@@ -15,8 +15,10 @@ const USER: &str = "postgres";
 pub struct Postgres {
     port: u16,
     programs: PathBuf,
+    folder: PathBuf,
     /// Stops the server and removes its folder when its input ends, which it does when this process is gone.
     keeper: Child,
+    orders: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
     databases: AtomicU32,
 }
 
@@ -32,12 +34,7 @@ impl Postgres {
     /// # Panics
     /// If PostgreSQL is not installed or does not start.
     pub fn start(settings: &[&str]) -> Postgres {
-        let programs = programs();
-        let folder =
-            tempfile::Builder::new().prefix("punctual-postgres-").tempdir().expect("a temporary folder");
-        let folder = folder.keep();
-        let data = folder.join("data");
-        own(&folder);
+        let (programs, folder) = (programs(), folder());
         run(
             as_user(&folder, &programs.join("initdb"))
                 .args([
@@ -48,9 +45,43 @@ impl Postgres {
                     "--no-sync",
                     "-D",
                 ])
-                .arg(&data),
+                .arg(folder.join("data")),
             Run::Always,
         );
+        Postgres::launch(programs, folder, settings)
+    }
+
+    /// A standby that follows this server, each commit of which waits for it from now on.
+    pub fn standby(&self) -> Postgres {
+        let (programs, folder) = (programs(), folder());
+        run(
+            as_user(&folder, &programs.join("pg_basebackup"))
+                .args(["--no-sync", "--write-recovery-conf", "--checkpoint=fast", "-D"])
+                .arg(folder.join("data"))
+                .args(["-d", &self.url("postgres")]),
+            Run::Always,
+        );
+        let standby = Postgres::launch(programs, folder, &["fsync=off"]);
+        self.psql("postgres", "alter system set synchronous_standby_names = '*'");
+        self.psql("postgres", "select pg_reload_conf()");
+        let follows = "select count(*) from pg_stat_replication where sync_state = 'sync'";
+        for _ in 0..600 {
+            if self.psql("postgres", follows) == "1" {
+                return standby;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("the standby does not follow within 30 seconds");
+    }
+
+    /// Lets a standby take writes.
+    pub fn promote(&self) {
+        assert_eq!(self.psql("postgres", "select pg_promote()"), "t");
+    }
+
+    /// Starts a server on the files of a folder.
+    fn launch(programs: PathBuf, folder: PathBuf, settings: &[&str]) -> Postgres {
+        let data = folder.join("data");
         let port = free_port();
         let mut server = format!(
             "{} -D {} -p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=",
@@ -62,19 +93,56 @@ impl Postgres {
         }
         // The keeper reads until this process closes the pipe, by ending in whatever way.
         let script = format!(
-            "{server} >{log} 2>&1 & server=$!; echo started; cat >/dev/null; kill -INT $server; wait $server; rm -rf {folder}",
+            "start() {{ {server} >>{log} 2>&1 & server=$!; }}; start; echo done; \
+             while read order; do case $order in start) start ;; *) kill -$order $server; wait $server ;; esac; echo done; done; \
+             kill -INT $server; wait $server; rm -rf {folder}",
             log = folder.join("log").display(),
             folder = folder.display()
         );
         let mut keeper = as_user(&folder, Path::new("sh"));
         keeper.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut keeper = keeper.spawn().expect("a shell");
-        let mut line = String::new();
-        let output = keeper.stdout.take().expect("its output");
-        BufReader::new(output).read_line(&mut line).expect("the keeper says that it started");
-        let postgres = Postgres { port, programs, keeper, databases: AtomicU32::new(0) };
-        postgres.wait_until_ready(&folder);
+        let mut answers = BufReader::new(keeper.stdout.take().expect("its output"));
+        let orders = keeper.stdin.take().expect("its input");
+        answers.read_line(&mut String::new()).expect("the keeper says that it started");
+        let orders = Mutex::new(Some((orders, answers)));
+        let postgres = Postgres { port, programs, folder, keeper, orders, databases: AtomicU32::new(0) };
+        postgres.wait_until_ready();
         postgres
+    }
+
+    /// Stops the server at once, as a crash does: nothing is written out, clients hear nothing.
+    pub fn crash(&self) {
+        self.order("QUIT");
+    }
+
+    /// Starts the server again, on the same port, and waits until it takes connections.
+    pub fn start_again(&self) {
+        self.order("start");
+        self.wait_until_ready();
+    }
+
+    /// Writes a file that only the server may read.
+    pub fn write_private(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text).expect("a file");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .expect("permissions");
+        run(as_user(&self.folder, Path::new("chown")).args([USER]).arg(&path), Run::AsRootOnly);
+        path
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Tells the keeper to do something, and waits until it is done.
+    fn order(&self, order: &str) {
+        let mut orders = self.orders.lock().expect("not poisoned");
+        let (input, output) = orders.as_mut().expect("the keeper is there until the end");
+        writeln!(input, "{order}").expect("the keeper reads");
+        output.read_line(&mut String::new()).expect("the keeper answers");
     }
 
     /// The address of a new, empty database.
@@ -98,7 +166,7 @@ impl Postgres {
         String::from_utf8_lossy(&output.stdout).trim().to_string()
     }
 
-    fn wait_until_ready(&self, folder: &Path) {
+    fn wait_until_ready(&self) {
         for _ in 0..600 {
             let mut ready = Command::new(self.programs.join("pg_isready"));
             ready.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]);
@@ -107,17 +175,25 @@ impl Postgres {
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
-        let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+        let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         panic!("PostgreSQL did not start within 30 seconds:\n{log}");
     }
 }
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
+        drop(self.orders.lock().map(|mut orders| orders.take()));
         // It stops the server first.
         let _ = self.keeper.wait();
     }
+}
+
+/// A temporary folder of the user that runs servers; the keeper removes it.
+fn folder() -> PathBuf {
+    let folder =
+        tempfile::Builder::new().prefix("punctual-postgres-").tempdir().expect("a temporary folder").keep();
+    own(&folder);
+    folder
 }
 
 /// Gives a folder to the user that runs the server.
@@ -170,8 +246,12 @@ pub fn programs() -> PathBuf {
     PathBuf::from(format!("/usr/lib/postgresql/{newest}/bin"))
 }
 
-/// A port that nobody listens on.
+/// A port below those that the system gives to clients: while a server is stopped, nobody else gets it, and nobody who
+/// tries to connect to it meets himself.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("its address").port()
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id().wrapping_mul(97);
+    let port = |_| 15_000 + (start.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed)) % 15_000) as u16;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (0..1_000).map(port).find(is_free).expect("a free port")
 }

@@ -39,8 +39,11 @@ const BATCHES_MAX: usize = 3;
 /// Reports that follow each other faster than this are gathered for as long: a commit for each costs more than it tells.
 const GATHER: Duration = Duration::from_millis(4);
 
-/// After a report could not be delivered.
+/// After a report could not be delivered; it doubles.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// The longest pause between two tries: so long after an outage, what was kept is reported.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// A running worker.
 pub struct Worker {
@@ -346,6 +349,7 @@ async fn deliver(shared: &Shared, batch: Vec<(Arc<dyn Session>, Finished)>, stop
     for (session, batch) in lives {
         let keys: Vec<Held> = batch.iter().map(|finished| Held::from(&finished.run)).collect();
         let mut answers = session.complete(batch.clone()).await;
+        let mut pause = PAUSE;
         while let Err(Unreachable(reason)) = &answers {
             if *stop.borrow() == Stop::Everything {
                 return;
@@ -355,7 +359,8 @@ async fn deliver(shared: &Shared, batch: Vec<(Arc<dyn Session>, Finished)>, stop
                 reason,
                 "reports were not delivered; they are kept and tried again"
             );
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
             answers = session.complete(batch.clone()).await;
         }
         let mut held = shared.held();

@@ -1,7 +1,8 @@
 //! The reference store with something that happens around a commit: another node's work before it, or an answer that
-//! never arrives after it.
+//! never arrives after it; or that is out of reach.
+#![allow(dead_code, reason = "each test binary uses its share")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,8 +22,12 @@ pub(crate) struct Between {
     pub(crate) store: Arc<Memory>,
     /// Done once, before the next step is committed.
     pub(crate) before_step: Mutex<Option<Hook>>,
-    /// What is fired or stepped is committed, and the caller hears of a failure.
+    /// What is written is committed, and the caller hears of a failure.
     pub(crate) loses_answers: AtomicBool,
+    /// Nothing is done or answered.
+    pub(crate) is_down: AtomicBool,
+    /// How often it was asked.
+    pub(crate) calls: AtomicUsize,
     /// Whatever this operation does meets something damaged.
     pub(crate) damages: Mutex<Option<OperationId>>,
     /// How far the store's own clock is ahead of the caller's.
@@ -35,8 +40,18 @@ impl Between {
             store,
             before_step: Mutex::default(),
             loses_answers: AtomicBool::new(false),
+            is_down: AtomicBool::new(false),
+            calls: AtomicUsize::new(0),
             damages: Mutex::default(),
             stores_clock_ahead: Mutex::default(),
+        }
+    }
+
+    fn reach(&self) -> Result<(), Error> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        match self.is_down.load(Ordering::Relaxed) {
+            true => Err(Error::Unavailable { reason: "it is down".into() }),
+            false => Ok(()),
         }
     }
 
@@ -49,7 +64,10 @@ impl Between {
 }
 
 macro_rules! between {
-    ($(fn $verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)+) => {
+    (
+        writes { $(fn $write:ident($($written:ident: $given:ty),*) -> $told:ty;)+ }
+        $(fn $verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)+
+    ) => {
         #[async_trait]
         impl Store for Between {
             fn shard_count(&self) -> u16 {
@@ -61,17 +79,10 @@ macro_rules! between {
             }
 
             async fn placement(&self, now: Timestamp) -> Result<Placement, Error> {
+                self.reach()?;
                 let placement = self.store.placement(now).await?;
                 let ahead = *self.stores_clock_ahead.lock().unwrap();
                 Ok(Placement { at: placement.at + ahead, ..placement })
-            }
-
-            async fn fire(
-                &self,
-                firings: Vec<Firing>,
-                now: Timestamp,
-            ) -> Result<Vec<Result<Vec<Run>, Refused>>, Error> {
-                self.answer(self.store.fire(firings, now).await)
             }
 
             async fn step(
@@ -79,6 +90,7 @@ macro_rules! between {
                 steps: Vec<Step>,
                 now: Timestamp,
             ) -> Result<Vec<Result<Stepped, Refused>>, Error> {
+                self.reach()?;
                 let hook = self.before_step.lock().unwrap().take();
                 // On a thread of its own, like another process: it blocks on futures.
                 hook.into_iter().for_each(|hook| std::thread::spawn(hook).join().unwrap());
@@ -90,7 +102,13 @@ macro_rules! between {
                 self.answer(self.store.step(steps, now).await)
             }
 
+            $(async fn $write(&self, $($written: $given),*) -> Result<$told, Error> {
+                self.reach()?;
+                self.answer(self.store.$write($($written),*).await)
+            })+
+
             $(async fn $verb(&self, $($name: $type),*) -> Result<$answer, Error> {
+                self.reach()?;
                 self.store.$verb($($name),*).await
             })+
         }
@@ -98,12 +116,19 @@ macro_rules! between {
 }
 
 between! {
+    writes {
+        fn put_jobs(puts: Vec<Put>, now: Timestamp) -> Vec<Result<(), Refused>>;
+        fn trigger(triggers: Vec<Trigger>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn fire(firings: Vec<Firing>, now: Timestamp) -> Vec<Result<Vec<Run>, Refused>>;
+        fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn cancel(cancellations: Vec<Cancellation>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn redrive(runs: &[RunId], now: Timestamp) -> Vec<Result<Run, Refused>>;
+    }
     fn acquire(owner: WorkerId, shards: Shards, ttl: Duration, now: Timestamp) -> Vec<(ShardId, Epoch)>;
     fn attend(attendance: Attendance, ttl: Duration, now: Timestamp) -> ();
     fn hand_over(owner: WorkerId, shards: Vec<(ShardId, WorkerId)>, ttl: Duration, now: Timestamp) -> ();
     fn leave(node: WorkerId, now: Timestamp) -> ();
     fn news(owner: WorkerId, now: Timestamp) -> Option<Timestamp>;
-    fn put_jobs(puts: Vec<Put>, now: Timestamp) -> Vec<Result<(), Refused>>;
     fn jobs(ids: &[JobId]) -> Vec<Option<Stored>>;
     fn job_versions(versions: &[(JobId, Version)]) -> Vec<Option<Stored>>;
     fn have_open_runs(jobs: &[JobId]) -> Vec<bool>;
@@ -111,19 +136,15 @@ between! {
     fn list_jobs(filter: &JobFilter, page: PageRequest<JobId>) -> Page<Stored, JobId>;
     fn request(tenant: TenantId, key: &str, now: Timestamp) -> Option<Subject>;
     fn remember(requests: Vec<Subject>, now: Timestamp) -> Vec<Result<(), Refused>>;
-    fn trigger(triggers: Vec<Trigger>, now: Timestamp) -> Vec<Result<Run, Refused>>;
     fn due(query: DueQuery) -> DuePage;
     fn is_due(entries: &[Due]) -> Vec<bool>;
     fn claim(claim: Claim, now: Timestamp) -> Vec<Run>;
     fn next_available_at(shards: &Shards) -> Option<Timestamp>;
     fn heartbeat(worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat;
-    fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Run, Refused>>;
     fn expired(lease: Duration, now: Timestamp, limit: usize) -> Vec<Run>;
-    fn cancel(cancellations: Vec<Cancellation>, now: Timestamp) -> Vec<Result<Run, Refused>>;
     fn run(id: RunId) -> Option<RunDetail>;
     fn runs(filter: &RunFilter, page: PageRequest<Sequence>) -> Page<Run, Sequence>;
     fn ledger(job: JobId, page: PageRequest<Timestamp>) -> Page<LedgerEntry, Timestamp>;
-    fn redrive(runs: &[RunId], now: Timestamp) -> Vec<Result<Run, Refused>>;
     fn acknowledge(runs: &[RunId]) -> Vec<Result<(), Refused>>;
     fn retain(now: Timestamp, limit: usize) -> u64;
     fn runnable(shards: &Shards, now: Timestamp, limit: usize) -> Runnable;

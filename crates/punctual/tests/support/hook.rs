@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// A callback as it arrived; header names in lower case.
 #[derive(Clone, Debug)]
@@ -14,43 +14,61 @@ pub(crate) struct Received {
     pub(crate) body: String,
 }
 
-/// The receiver. Paths that begin with `/fail` are answered 500, `/hang` never.
+/// The receiver. Paths that begin with `/fail` are answered 500, `/hang` never, `/hold` when they are released.
 pub(crate) struct Hook {
     pub(crate) url: String,
-    received: Arc<Mutex<Vec<Received>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    received: Mutex<Vec<Received>>,
+    is_released: Mutex<bool>,
+    released: Condvar,
 }
 
 impl Hook {
     pub(crate) fn start() -> Hook {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let received = Arc::new(Mutex::new(Vec::new()));
-        let all = Arc::clone(&received);
+        let shared = Arc::new(Shared::default());
+        let all = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let all = Arc::clone(&all);
                 std::thread::spawn(move || serve(stream, &all));
             }
         });
-        Hook { url, received }
+        Hook { url, shared }
     }
 
     pub(crate) fn received(&self) -> Vec<Received> {
-        self.received.lock().expect("not poisoned").clone()
+        self.shared.received.lock().expect("not poisoned").clone()
+    }
+
+    /// Answers what was held.
+    pub(crate) fn release(&self) {
+        *self.shared.is_released.lock().expect("not poisoned") = true;
+        self.shared.released.notify_all();
     }
 }
 
 /// Answers until the connection ends; a caller that was killed just goes away.
-fn serve(stream: TcpStream, all: &Mutex<Vec<Received>>) {
+fn serve(stream: TcpStream, shared: &Shared) {
     let Ok(mut output) = stream.try_clone() else { return };
     let mut input = BufReader::new(stream);
     while let Some(received) = read(&mut input) {
         let path = received.path.clone();
-        all.lock().expect("not poisoned").push(received);
+        shared.received.lock().expect("not poisoned").push(received);
         let status = match path.as_str() {
             path if path.starts_with("/hang") => loop {
                 std::thread::park();
             },
+            path if path.starts_with("/hold") => {
+                let is_released = shared.is_released.lock().expect("not poisoned");
+                drop(shared.released.wait_while(is_released, |is_released| !*is_released));
+                "200 OK"
+            }
             path if path.starts_with("/fail") => "500 Internal Server Error",
             _ => "200 OK",
         };

@@ -95,6 +95,11 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         address: Some(address.to_string()),
         roles: config.roles,
     };
+    if let Storage::Postgres(options) = &options.storage
+        && config.no_migrate
+    {
+        punctual_store_postgres::Schema::read(options).await?.check()?;
+    }
     let parts = punctual::wire::Parts::open(&options.storage, Arc::clone(&tzdb)).await?;
     options.secrets = vec![match &parts.postgres {
         Some(store) => secret::shared(store).await?,

@@ -1,0 +1,199 @@
+//! The database goes away under the real binary, and comes back: nothing is lost, doubled or left to people.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "support/hook.rs"]
+mod hook;
+#[path = "support/server.rs"]
+mod server;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use punctual_testing::Postgres;
+use serde_json::{Value, json};
+
+use self::hook::Hook;
+use self::server::{Answer, Server, call};
+
+/// Seconds; the least there is.
+const LEASE: &str = "3";
+
+/// Long enough that a worker which is not heard of would be taken for dead, were it the worker's fault.
+const OUTAGE: Duration = Duration::from_secs(8);
+
+fn get(server: &Server, path: &str) -> Answer {
+    call(server.address, "GET", path, &[], "").unwrap()
+}
+
+fn create(server: &Server, schedule: Value, url: &str) -> Answer {
+    let job = json!({"name": "a", "schedule": schedule, "target": {"http": {"url": url}}});
+    server.post("/v1/jobs", &job.to_string())
+}
+
+fn id(answer: &Answer) -> String {
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    answer.json()["id"].as_str().unwrap().to_owned()
+}
+
+/// Waits until something is so; how long it takes is not the point.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The runs of a job.
+fn runs(server: &Server, job: &str) -> Vec<Value> {
+    server.get(&format!("/v1/runs?job={job}&limit=1000"))["items"].as_array().unwrap().clone()
+}
+
+/// One figure of `/metrics`.
+fn figure(server: &Server, sample: &str) -> f64 {
+    let text = get(server, "/metrics").body;
+    let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {sample} in\n{text}")).parse().unwrap()
+}
+
+/// Every slot of jobs that fire every second has one run, and every run was delivered once.
+fn account(server: &Server, hook: &Hook, jobs: &[(String, Timestamp)]) -> usize {
+    // Two more than are due now: it goes on.
+    let last = Timestamp::now() + SignedDuration::from_secs(2);
+    let mut keys = BTreeSet::new();
+    let mut total = 0;
+    for (job, created_at) in jobs {
+        let owed: BTreeSet<i64> = (created_at.as_second() + 1..=last.as_second()).collect();
+        let mut found = Vec::new();
+        until("every slot has a run that ended", || {
+            found = runs(server, job);
+            let ended = found.iter().filter(|run| run["state"] == "succeeded");
+            let slots: BTreeSet<i64> = ended.map(slot).collect();
+            owed.is_subset(&slots)
+        });
+        let slots: Vec<i64> = found.iter().map(slot).collect();
+        assert_eq!(slots.len(), slots.iter().collect::<BTreeSet<_>>().len(), "a slot has two runs");
+        let owed = found.iter().filter(|run| owed.contains(&slot(run)));
+        keys.extend(owed.map(|run| run["idempotency_key"].as_str().unwrap().to_owned()));
+        total += found.len();
+    }
+    let mut delivered: BTreeMap<String, usize> = BTreeMap::new();
+    for received in hook.received() {
+        *delivered.entry(received.headers["idempotency-key"].clone()).or_default() += 1;
+    }
+    for key in keys {
+        assert_eq!(delivered.get(&key), Some(&1), "deliveries of {key}");
+    }
+    total
+}
+
+fn slot(run: &Value) -> i64 {
+    run["scheduled_for"].as_str().unwrap().parse::<Timestamp>().unwrap().as_second()
+}
+
+#[test]
+fn a_database_that_crashes_and_comes_back_loses_and_doubles_nothing() {
+    let (database, hook) = (Postgres::start(&["fsync=off", "max_connections=50"]), Hook::start());
+    let directory = tempfile::tempdir().unwrap();
+    let address = database.database();
+    let server = Server::start_with(directory.path(), &["--store", &address, "--lease", LEASE]);
+    let ticking: Vec<(String, Timestamp)> = (0..5)
+        .map(|_| {
+            let answer = create(&server, json!({"every": "PT1S"}), &format!("{}/ok", hook.url));
+            (id(&answer), answer.json()["created_at"].as_str().unwrap().parse().unwrap())
+        })
+        .collect();
+    let held = id(&create(&server, json!({"now": true}), &format!("{}/hold", hook.url)));
+    until("slots are fired", || hook.received().iter().filter(|one| one.path == "/ok").count() >= 10);
+    until("an attempt is held", || hook.received().iter().any(|one| one.path == "/hold"));
+
+    database.crash();
+    let began = Instant::now();
+    until("the server says that it is not ready", || get(&server, "/readyz").status == 503);
+    let ready = get(&server, "/readyz").json();
+    let store = ready["checks"].as_array().unwrap().iter().find(|check| check["name"] == "store").unwrap();
+    assert_eq!(store["is_ok"], false);
+    assert!(store["detail"].as_str().unwrap().contains("connect"), "{store}");
+    let refused = create(&server, json!({"now": true}), &format!("{}/ok", hook.url));
+    assert_eq!((refused.status, refused.json()["code"].as_str()), (503, Some("unavailable")));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("connect"), "{}", refused.body);
+    assert!(refused.header("retry-after").parse::<u32>().unwrap() >= 1);
+    assert_eq!(get(&server, "/v1/runs").status, 503);
+    assert_eq!(get(&server, "/livez").status, 200, "it is alive");
+    // This attempt ends during the outage.
+    hook.release();
+    while began.elapsed() < OUTAGE {
+        assert_eq!(get(&server, "/livez").status, 200);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    database.start_again();
+
+    until("the server is ready by itself", || get(&server, "/readyz").status == 200);
+    id(&create(&server, json!({"now": true}), &format!("{}/ok", hook.url)));
+    until("the result that was held is recorded", || runs(&server, &held)[0]["state"] == "succeeded");
+    let run = server.get(&format!("/v1/runs/{}", runs(&server, &held)[0]["id"].as_str().unwrap()));
+    assert_eq!(run["attempts"].as_array().unwrap().len(), 1, "{run}");
+    assert_eq!(hook.received().iter().filter(|one| one.path == "/hold").count(), 1);
+    let slots = account(&server, &hook, &ticking);
+    assert!(figure(&server, "punctual_store_failures_total{kind=\"unreachable\"}") > 0.0);
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains("taken for dead") && !log.contains("gave no sign of life"), "{log}");
+    println!("outage of the database: {slots} slots of {} jobs, each one run, delivered once", ticking.len());
+}
+
+#[test]
+fn connections_that_are_ended_again_and_again_lose_and_double_nothing() {
+    let (database, hook) = (Postgres::start(&["fsync=off", "max_connections=50"]), Hook::start());
+    let directory = tempfile::tempdir().unwrap();
+    let address = database.database();
+    let server = Server::start_with(directory.path(), &["--store", &address, "--lease", LEASE]);
+    let mut ticking = Vec::new();
+    let sql =
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'punctual'";
+    let mut ended = 0;
+    for _ in 0..40 {
+        let answer = create(&server, json!({"every": "PT1S"}), &format!("{}/ok", hook.url));
+        match answer.status {
+            201 => {
+                ticking.push((id(&answer), answer.json()["created_at"].as_str().unwrap().parse().unwrap()))
+            }
+            status => assert_eq!(status, 503, "{}", answer.body),
+        }
+        ended += database.psql("postgres", sql).parse::<usize>().unwrap();
+    }
+    assert!(ticking.len() > 10 && ended > 40, "{} jobs, {ended} connections ended", ticking.len());
+    let slots = account(&server, &hook, &ticking);
+    println!(
+        "ended connections: {ended}, {} of 40 creates accepted, {slots} slots, each one run, delivered once",
+        ticking.len()
+    );
+}
+
+#[test]
+fn nodes_follow_a_standby_that_is_promoted() {
+    let (primary, hook) = (Postgres::start(&["fsync=off", "max_connections=50"]), Hook::start());
+    let name = primary.database().rsplit('/').next().unwrap().to_owned();
+    let standby = primary.standby();
+    let directory = tempfile::tempdir().unwrap();
+    let address =
+        format!("postgres://punctual@127.0.0.1:{},127.0.0.1:{}/{name}", primary.port(), standby.port());
+    let server = Server::start_with(directory.path(), &["--store", &address, "--lease", LEASE]);
+    let ticking: Vec<(String, Timestamp)> = (0..5)
+        .map(|_| {
+            let answer = create(&server, json!({"every": "PT1S"}), &format!("{}/ok", hook.url));
+            (id(&answer), answer.json()["created_at"].as_str().unwrap().parse().unwrap())
+        })
+        .collect();
+    until("slots are fired", || hook.received().len() >= 10);
+    primary.crash();
+    until("the server says that it is not ready", || get(&server, "/readyz").status == 503);
+    // A standby takes no writes, and is not taken for the primary.
+    assert_eq!(create(&server, json!({"now": true}), &format!("{}/ok", hook.url)).status, 503);
+    standby.promote();
+    until("the server is ready by itself", || get(&server, "/readyz").status == 200);
+    id(&create(&server, json!({"now": true}), &format!("{}/ok", hook.url)));
+    let slots = account(&server, &hook, &ticking);
+    println!("promoted standby: {slots} slots of {} jobs, each one run, delivered once", ticking.len());
+}

@@ -1,0 +1,217 @@
+//! What the store does when the database is slow, busy, restarted or gone: real faults on a real server.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use punctual_domain::id::WorkerId;
+use punctual_store::{Error, Fault, Shards, Store};
+use punctual_store_postgres::{Options, Postgres};
+use punctual_testing::Postgres as Server;
+use tokio_postgres::NoTls;
+
+const SHARDS: u16 = 16;
+
+fn options(address: &str) -> Options {
+    Options { shards: Some(SHARDS), connections: 4, ..Options::new(address) }
+}
+
+async fn open(options: &Options) -> Arc<Postgres> {
+    Arc::new(Postgres::open(options).await.unwrap())
+}
+
+fn worker(number: u64) -> WorkerId {
+    WorkerId::new(Timestamp::from_second(1_700_000_000).unwrap(), number)
+}
+
+/// Takes all shards: a statement that locks many rows in order.
+async fn acquire(store: &Postgres) -> Result<usize, Error> {
+    let taken =
+        Store::acquire(store, worker(1), Shards::All, Duration::from_secs(60), Timestamp::now()).await;
+    taken.map(|taken| taken.len())
+}
+
+fn fault(store: &Postgres, kind: &str) -> Fault {
+    store.figures().faults.into_iter().find(|fault| fault.kind == kind).unwrap()
+}
+
+/// A session beside the store.
+async fn session(address: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(address, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// The process of the store's that waits for a lock, as soon as there is one.
+async fn waiting(session: &tokio_postgres::Client) -> i32 {
+    let sql = "select pid from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'punctual' \
+        and datname = current_database()";
+    for _ in 0..3_000 {
+        if let Some(row) = session.query_opt(sql, &[]).await.unwrap() {
+            return row.get(0);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("nobody waits for a lock");
+}
+
+#[tokio::test]
+async fn a_deadlock_is_tried_again_and_counted() {
+    let server = Server::start(&["fsync=off", "deadlock_timeout=2s"]);
+    let address = server.database();
+    let store = open(&options(&address)).await;
+    let (other, watcher) = (session(&address).await, session(&address).await);
+    // The store is to be the one that finds it.
+    other
+        .batch_execute("set deadlock_timeout = '60s'; begin; select from shards where shard = 9 for update")
+        .await
+        .unwrap();
+    let taking = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { acquire(&store).await }
+    });
+    waiting(&watcher).await;
+    // The store holds this one and waits for the other.
+    other.batch_execute("select from shards where shard = 3 for update; commit").await.unwrap();
+    assert_eq!(taking.await.unwrap(), Ok(usize::from(SHARDS)));
+    assert_eq!(fault(&store, "deadlock"), Fault { kind: "deadlock", retried: 1, failed: 0 });
+}
+
+#[tokio::test]
+async fn a_serialization_failure_is_tried_again_and_counted() {
+    let server = Server::shared();
+    let address = server.database();
+    let name = address.rsplit('/').next().unwrap();
+    server
+        .psql(name, &format!("alter database {name} set default_transaction_isolation = 'repeatable read'"));
+    let store = open(&options(&address)).await;
+    let (other, watcher) = (session(&address).await, session(&address).await);
+    other.batch_execute("begin; update shards set expires_at = 0 where shard = 9").await.unwrap();
+    let taking = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { acquire(&store).await }
+    });
+    waiting(&watcher).await;
+    other.batch_execute("commit").await.unwrap();
+    assert_eq!(taking.await.unwrap(), Ok(usize::from(SHARDS)));
+    assert_eq!(fault(&store, "serialization"), Fault { kind: "serialization", retried: 1, failed: 0 });
+}
+
+#[tokio::test]
+async fn a_statement_that_takes_too_long_is_tried_once_more_and_then_refused() {
+    let address = Server::shared().database();
+    let options = Options { statement_timeout: Duration::from_millis(300), ..options(&address) };
+    let store = open(&options).await;
+    let other = session(&address).await;
+    other.batch_execute("begin; select from shards where shard = 9 for update").await.unwrap();
+    let Err(Error::Unavailable { reason }) = acquire(&store).await else { panic!("it waited") };
+    assert!(reason.contains("statement timeout"), "{reason}");
+    assert_eq!(
+        fault(&store, "statement_timeout"),
+        Fault { kind: "statement_timeout", retried: 1, failed: 1 }
+    );
+    assert!(store.health().writable, "the database is there");
+    other.batch_execute("commit").await.unwrap();
+    assert_eq!(acquire(&store).await, Ok(usize::from(SHARDS)));
+}
+
+#[tokio::test]
+async fn a_call_that_finds_all_connections_in_use_is_refused_in_time() {
+    let address = Server::shared().database();
+    let options = Options { connections: 1, wait: Duration::from_millis(200), ..options(&address) };
+    let store = open(&options).await;
+    let (other, watcher) = (session(&address).await, session(&address).await);
+    other.batch_execute("begin; select from shards where shard = 9 for update").await.unwrap();
+    let taking = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { acquire(&store).await }
+    });
+    waiting(&watcher).await;
+    let Err(Error::Unavailable { reason }) = Store::tenants(&*store).await else { panic!("it waited") };
+    assert!(reason.contains("in use"), "{reason}");
+    assert_eq!(fault(&store, "pool"), Fault { kind: "pool", retried: 0, failed: 1 });
+    assert!(store.figures().waits.seconds() >= 0.2, "{:?}", store.figures().waits);
+    other.batch_execute("commit").await.unwrap();
+    assert_eq!(taking.await.unwrap(), Ok(usize::from(SHARDS)));
+    assert_eq!(Store::tenants(&*store).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_statement_whose_connection_is_ended_is_tried_on_another() {
+    let address = Server::shared().database();
+    let store = open(&options(&address)).await;
+    let (other, watcher) = (session(&address).await, session(&address).await);
+    other.batch_execute("begin; select from shards where shard = 9 for update").await.unwrap();
+    let taking = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { acquire(&store).await }
+    });
+    let first = waiting(&watcher).await;
+    watcher.execute("select pg_terminate_backend($1)", &[&first]).await.unwrap();
+    while waiting(&watcher).await == first {}
+    other.batch_execute("commit").await.unwrap();
+    assert_eq!(taking.await.unwrap(), Ok(usize::from(SHARDS)));
+    assert_eq!(fault(&store, "terminated"), Fault { kind: "terminated", retried: 1, failed: 0 });
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_answer_is_given_up_and_found_again() {
+    let address = Server::shared().database();
+    let options = Options { connections: 1, patience: Duration::from_millis(500), ..options(&address) };
+    let store = open(&options).await;
+    let watcher = session(&address).await;
+    let sql = "select pid from pg_stat_activity where application_name = 'punctual' and datname = current_database()";
+    let pid: i32 = watcher.query_one(sql, &[]).await.unwrap().get(0);
+    let signal = |name: &str| {
+        let status = std::process::Command::new("kill").args([name, &pid.to_string()]).status();
+        assert!(status.unwrap().success());
+    };
+    signal("-STOP");
+    let Err(Error::Unavailable { reason }) = Store::tenants(&*store).await else { panic!("it answered") };
+    assert!(reason.contains("did not answer"), "{reason}");
+    assert_eq!(fault(&store, "stalled").failed, 1);
+    assert!(!store.health().writable, "and says so");
+    // That connection stays as it is; the next call gets another.
+    assert_eq!(Store::tenants(&*store).await.unwrap().len(), 1);
+    assert!(store.health().writable);
+    signal("-CONT");
+}
+
+#[tokio::test]
+async fn nobody_is_taken_for_dead_until_a_lease_after_the_database_is_back() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let server = Server::start(&["fsync=off"]);
+    let address = server.database();
+    let store = open(&options(&address)).await;
+    let now = Timestamp::now;
+    Store::heartbeat(&*store, worker(1), Vec::new(), now()).await.unwrap();
+    server.crash();
+    let down = std::time::Instant::now();
+    while down.elapsed() < LEASE * 2 {
+        let error = Store::heartbeat(&*store, worker(1), Vec::new(), now()).await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        assert!(!store.health().writable);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    server.start_again();
+    // Others come before the worker is heard of again: this node, and one that was just started.
+    let newcomer = open(&options(&address)).await;
+    for node in [&store, &newcomer] {
+        assert_eq!(Store::expired(&**node, LEASE, now(), 100).await, Ok(Vec::new()));
+    }
+    let answer = Store::heartbeat(&*store, worker(1), Vec::new(), now()).await.unwrap();
+    assert!(!answer.is_refused, "the worker was taken for dead, though nobody could hear it");
+    assert!(store.health().writable);
+    // One that stays silent is dead after all.
+    loop {
+        Store::expired(&*newcomer, LEASE, now(), 100).await.unwrap();
+        let sql = "select is_dead from workers";
+        if server.psql(address.rsplit('/').next().unwrap(), sql) == "t" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let answer = Store::heartbeat(&*store, worker(1), Vec::new(), now()).await.unwrap();
+    assert!(answer.is_refused);
+}
