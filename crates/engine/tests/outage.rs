@@ -48,7 +48,12 @@ impl World {
         if room > 0 {
             seat.grant(room);
         }
-        let node = Node::start(engine.clone(), engine.new_worker_id(), Options { lease: LEASE, ..Options::default() }).await;
+        let node = Node::start(
+            engine.clone(),
+            engine.new_worker_id(),
+            Options { lease: LEASE, ..Options::default() },
+        )
+        .await;
         settle().await;
         World { store, clock, engine, seat, node: node.unwrap() }
     }
