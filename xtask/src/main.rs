@@ -13,12 +13,13 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  test    everything: format, lints, tidiness, all tests; what CI runs
-  tidy    the dependency table, file sizes and leftovers
-  chaos   a real cluster broken on purpose, every slot accounted for;
-          [--minutes N] [--seed N] [--nodes N] [--rate N] [--faults a,b]
-  soak    the property tests with 1,000,000 cases
-  bench   the benchmarks; run it when nothing else runs on the machine";
+  test      everything: format, lints, tidiness, all tests; what CI runs
+  tidy      the dependency table, file sizes and leftovers
+  chaos     a real cluster broken on purpose, every slot accounted for;
+            [--minutes N] [--seed N] [--nodes N] [--rate N] [--faults a,b]
+  postgres  a PostgreSQL on port 7432 to try things on, gone with Ctrl-C
+  soak      the property tests with 1,000,000 cases
+  bench     the benchmarks; run it when nothing else runs on the machine";
 
 fn main() -> ExitCode {
     let command = std::env::args().nth(1).unwrap_or_default();
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         "test" => test::run(),
         "tidy" => tidy::run(),
         "chaos" => chaos::run(&std::env::args().skip(2).collect::<Vec<_>>()),
+        "postgres" => postgres(),
         "soak" => soak(),
         "bench" => run(cargo().args(["bench", "--package", "punctual-schedule", "--bench", "schedule"])),
         _ => {
@@ -40,6 +42,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn postgres() -> Result<()> {
+    tools::run()?;
+    run(cargo().args(["run", "--quiet", "--release", "--package", "punctual-testing", "--example", "postgres"]))
 }
 
 fn soak() -> Result<()> {

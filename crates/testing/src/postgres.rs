@@ -34,6 +34,14 @@ impl Postgres {
     /// # Panics
     /// If PostgreSQL is not installed or does not start.
     pub fn start(settings: &[&str]) -> Postgres {
+        Postgres::start_on(free_port(), settings)
+    }
+
+    /// Starts a server on a port.
+    ///
+    /// # Panics
+    /// If PostgreSQL is not installed or does not start.
+    pub fn start_on(port: u16, settings: &[&str]) -> Postgres {
         let (programs, folder) = (programs(), folder());
         run(
             as_user(&folder, &programs.join("initdb"))
@@ -48,7 +56,7 @@ impl Postgres {
                 .arg(folder.join("data")),
             Run::Always,
         );
-        Postgres::launch(programs, folder, settings)
+        Postgres::launch(programs, folder, port, settings)
     }
 
     /// A standby that follows this server, each commit of which waits for it from now on.
@@ -61,7 +69,7 @@ impl Postgres {
                 .args(["-d", &self.url("postgres")]),
             Run::Always,
         );
-        let standby = Postgres::launch(programs, folder, &["fsync=off"]);
+        let standby = Postgres::launch(programs, folder, free_port(), &["fsync=off"]);
         self.psql("postgres", "alter system set synchronous_standby_names = '*'");
         self.psql("postgres", "select pg_reload_conf()");
         let follows = "select count(*) from pg_stat_replication where sync_state = 'sync'";
@@ -80,9 +88,8 @@ impl Postgres {
     }
 
     /// Starts a server on the files of a folder.
-    fn launch(programs: PathBuf, folder: PathBuf, settings: &[&str]) -> Postgres {
+    fn launch(programs: PathBuf, folder: PathBuf, port: u16, settings: &[&str]) -> Postgres {
         let data = folder.join("data");
-        let port = free_port();
         let mut server = format!(
             "{} -D {} -p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=",
             programs.join("postgres").display(),
@@ -93,7 +100,7 @@ impl Postgres {
         }
         // The keeper reads until this process closes the pipe, by ending in whatever way.
         let script = format!(
-            "start() {{ {server} >>{log} 2>&1 & server=$!; }}; start; echo done; \
+            "trap : INT; start() {{ {server} >>{log} 2>&1 & server=$!; }}; start; echo done; \
              while read order; do case $order in start) start ;; *) kill -$order $server; wait $server ;; esac; echo done; done; \
              kill -INT $server; wait $server; rm -rf {folder}",
             log = folder.join("log").display(),
@@ -145,11 +152,16 @@ impl Postgres {
         output.read_line(&mut String::new()).expect("the keeper answers");
     }
 
+    /// Makes a database and returns its address.
+    pub fn create(&self, name: &str) -> String {
+        self.psql("postgres", &format!("create database {name}"));
+        self.url(name)
+    }
+
     /// The address of a new, empty database.
     pub fn database(&self) -> String {
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
-        self.psql("postgres", &format!("create database {name}"));
-        self.url(&name)
+        self.create(&name)
     }
 
     /// The address of a database.
