@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{cargo, chaos, tidy, tools};
 
 /// Tests that say how much they did start their line with one of these.
-const COUNTS: [&str; 22] = [
+const COUNTS: [&str; 25] = [
     "documents:",
     "table:",
     "variants:",
@@ -34,6 +34,9 @@ const COUNTS: [&str; 22] = [
     "damaged backups:",
     "kills:",
     "kills on postgres:",
+    "outage of the database:",
+    "ended connections:",
+    "promoted standby:",
 ];
 
 pub(crate) fn run() -> Result<()> {

@@ -9,6 +9,7 @@ mod server;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use punctual_testing::Postgres;
 use serde_json::{Value, json};
 
 use self::hook::Hook;
@@ -132,6 +133,46 @@ fn every_figure_that_is_promised_is_there_and_moves() {
     // A histogram adds up: the bucket without a bound has all of them.
     let endless = figures.sum("punctual_store_commit_duration_seconds_bucket", "le=\"+Inf\"");
     assert_eq!(endless, figures.sum("punctual_store_commit_duration_seconds_count", ""));
+}
+
+/// What moves on PostgreSQL besides.
+const MOVES_ON_POSTGRES: [(&str, &str, &str); 7] = [
+    ("time to register", "punctual_store_statement_duration_seconds_count", "verb=\"put_jobs\""),
+    ("time to fire", "punctual_store_statement_duration_seconds_count", "verb=\"fire\""),
+    ("time to record", "punctual_store_statement_duration_seconds_count", "verb=\"complete\""),
+    ("time of a heartbeat", "punctual_store_statement_duration_seconds_sum", "verb=\"heartbeat\""),
+    ("waits for a connection", "punctual_store_pool_wait_seconds_count", ""),
+    ("time to commit", "punctual_store_commit_duration_seconds_count", ""),
+    ("calls that failed", "punctual_store_failures_total", "kind=\"unreachable\""),
+];
+
+#[test]
+fn every_figure_about_a_database_is_there_and_moves() {
+    let (database, directory) = (Postgres::shared(), tempfile::tempdir().unwrap());
+    let address = database.database();
+    let name = address.rsplit('/').next().unwrap();
+    let server = Server::start_with(directory.path(), &["--store", &address]);
+    let job = json!({"name": "a", "schedule": {"every": "PT1S"}, "target": {"discard": {}}});
+    assert_eq!(server.post("/v1/jobs", &job.to_string()).status, 201);
+    until(&server, "a slot is fired", |figures| figures.sum("punctual_complete_attempts_total", "") >= 1.0);
+    // Nobody gets in for a while.
+    let allow = |is_allowed: bool| {
+        database.psql("postgres", &format!("alter database {name} with allow_connections {is_allowed}"));
+        let end = format!("select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'");
+        database.psql("postgres", &end);
+    };
+    allow(false);
+    let moves =
+        |figures: &Figures| MOVES_ON_POSTGRES.iter().all(|(_, name, labels)| figures.sum(name, labels) > 0.0);
+    let figures = until(&server, "everything moves", moves);
+    allow(true);
+    for kind in ["deadlock", "serialization", "terminated", "pool", "unreachable", "stalled"] {
+        let labels = format!("kind=\"{kind}\"");
+        for name in ["punctual_store_failures_total", "punctual_store_retries_total"] {
+            let there = figures.samples(name);
+            assert!(there.iter().any(|(found, _)| *found == labels), "{name} {kind}\n{}", figures.0);
+        }
+    }
 }
 
 /// Reads the figures until they are as they should be; how long it takes is not the point.

@@ -157,7 +157,7 @@ fn connections_that_are_ended_again_and_again_lose_and_double_nothing() {
         let answer = create(&server, json!({"every": "PT1S"}), &format!("{}/ok", hook.url));
         match answer.status {
             201 => {
-                ticking.push((id(&answer), answer.json()["created_at"].as_str().unwrap().parse().unwrap()))
+                ticking.push((id(&answer), answer.json()["created_at"].as_str().unwrap().parse().unwrap()));
             }
             status => assert_eq!(status, 503, "{}", answer.body),
         }

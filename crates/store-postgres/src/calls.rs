@@ -109,7 +109,9 @@ impl Postgres {
         work: impl Future<Output = Result<T, Failed>>,
     ) -> Result<T, Error> {
         let begun = Instant::now();
-        let result = match tokio::time::timeout(self.patience, work).await {
+        // It is many statements, and nobody waits for it.
+        let patience = if verb == "retain" { self.patience * 20 } else { self.patience };
+        let result = match tokio::time::timeout(patience, work).await {
             Ok(result) => result,
             Err(_) => Err(self.stalled()),
         };

@@ -128,8 +128,8 @@ impl Kind {
     fn of(error: &tokio_postgres::Error) -> Option<Kind> {
         use std::error::Error as _;
         let Some(code) = error.code() else {
-            let is_broken =
-                error.is_closed() || error.source().is_some_and(|source| source.is::<std::io::Error>());
+            let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+            let is_broken = error.is_closed() || cause.is_some();
             return is_broken.then_some(Kind::Disconnected);
         };
         let kinds = [

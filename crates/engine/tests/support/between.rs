@@ -24,6 +24,8 @@ pub(crate) struct Between {
     pub(crate) before_step: Mutex<Option<Hook>>,
     /// What is written is committed, and the caller hears of a failure.
     pub(crate) loses_answers: AtomicBool,
+    /// Asked once when the next run may be claimed, it fails.
+    pub(crate) loses_sight: AtomicBool,
     /// Nothing is done or answered.
     pub(crate) is_down: AtomicBool,
     /// How often it was asked.
@@ -40,6 +42,7 @@ impl Between {
             store,
             before_step: Mutex::default(),
             loses_answers: AtomicBool::new(false),
+            loses_sight: AtomicBool::new(false),
             is_down: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
             damages: Mutex::default(),
@@ -83,6 +86,14 @@ macro_rules! between {
                 let placement = self.store.placement(now).await?;
                 let ahead = *self.stores_clock_ahead.lock().unwrap();
                 Ok(Placement { at: placement.at + ahead, ..placement })
+            }
+
+            async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error> {
+                self.reach()?;
+                match self.loses_sight.swap(false, Ordering::Relaxed) {
+                    true => Err(Error::Unavailable { reason: "the connection broke off".into() }),
+                    false => self.store.next_available_at(shards).await,
+                }
             }
 
             async fn step(
@@ -139,7 +150,6 @@ between! {
     fn due(query: DueQuery) -> DuePage;
     fn is_due(entries: &[Due]) -> Vec<bool>;
     fn claim(claim: Claim, now: Timestamp) -> Vec<Run>;
-    fn next_available_at(shards: &Shards) -> Option<Timestamp>;
     fn heartbeat(worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat;
     fn expired(lease: Duration, now: Timestamp, limit: usize) -> Vec<Run>;
     fn run(id: RunId) -> Option<RunDetail>;
