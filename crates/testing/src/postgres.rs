@@ -170,8 +170,12 @@ pub fn programs() -> PathBuf {
     PathBuf::from(format!("/usr/lib/postgresql/{newest}/bin"))
 }
 
-/// A port that nobody listens on.
+/// A port below those that the system gives to clients: while a server is stopped, nobody else gets it, and nobody who
+/// tries to connect to it meets himself.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("its address").port()
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id().wrapping_mul(97);
+    let port = |_| 15_000 + (start.wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed)) % 15_000) as u16;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (0..1_000).map(port).find(is_free).expect("a free port")
 }
