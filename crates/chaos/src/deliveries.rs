@@ -1,7 +1,5 @@
 //! What the receiver saw, held against what is recorded: rules c to i.
 
-use std::collections::HashMap;
-
 use crate::account::{Account, Target, What};
 use crate::fault::Window;
 use crate::node::LEASE;
@@ -230,11 +228,11 @@ impl Facts<'_> {
 /// Deliveries of runs that are not recorded at all.
 pub(crate) fn unrecorded(
     deliveries: &Deliveries<'_>,
-    runs: &HashMap<u128, Run>,
+    is_recorded: impl Fn(u128) -> bool,
     horizon: Millis,
 ) -> Vec<Wrong> {
     let mut wrongs = Vec::new();
-    for seen in deliveries.all().iter().filter(|seen| seen.slot <= horizon && !runs.contains_key(&seen.run)) {
+    for seen in deliveries.all().iter().filter(|seen| seen.slot <= horizon && !is_recorded(seen.run)) {
         let text =
             format!("a delivery of run {:032x} at {}, which is not recorded", seen.run, time(seen.began_at));
         wrongs.push(Wrong { rule: 'd', text });

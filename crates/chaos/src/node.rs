@@ -23,7 +23,7 @@ pub(crate) struct Node {
     process: Option<Child>,
 }
 
-/// How a node is started.
+/// The clock that a node is started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clock {
     /// How far its clock is ahead, in milliseconds.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use anyhow::Result;
 
@@ -85,19 +86,22 @@ pub(crate) async fn judge(
     to: Millis,
 ) -> Result<Verdict> {
     let listed = reader.jobs().await?;
-    let runs = reader.runs(evidence.began_at - 10_000, to).await?;
+    let mut runs = reader.runs(evidence.began_at - 10_000, to).await?;
     find_given_up(evidence.accounts, &listed);
-    let mut by_job: HashMap<u128, Vec<Run>> = HashMap::new();
-    let mut by_id: HashMap<u128, Run> = HashMap::with_capacity(runs.len());
+    let by_job = sort_by_job(&mut runs);
     let mut wrongs = evidence.wrongs.clone();
-    for run in &runs {
-        by_job.entry(run.job).or_default().push(*run);
-        if by_id.insert(run.id, *run).is_some() {
-            let text = format!("run {:032x} is listed twice", run.id);
-            wrongs.push(Wrong { rule: 'b', text });
+    let mut by_id: HashMap<u128, usize> = HashMap::with_capacity(runs.len());
+    for (place, run) in runs.iter().enumerate() {
+        if by_id.insert(run.id, place).is_some() {
+            wrongs.push(Wrong { rule: 'b', text: format!("run {:032x} is listed twice", run.id) });
         }
     }
-    let owings = owe(evidence, reader, &listed, &by_job).await?;
+    let find = |id: u128| by_id.get(&id).map(|place| runs[*place]);
+    let runs_of = |account: &Account| -> &[Run] {
+        let range = account.id.and_then(|id| by_job.get(&id)).cloned().unwrap_or_default();
+        &runs[range]
+    };
+    let owings = owe(evidence, reader, &listed, runs_of).await?;
     let owners: HashMap<u128, usize> = evidence
         .accounts
         .iter()
@@ -105,7 +109,7 @@ pub(crate) async fn judge(
         .filter_map(|(place, account)| account.id.map(|id| (id, place)))
         .collect();
     wrongs.extend(strangers(&runs, &listed, &owners));
-    wrongs.extend(changed_since(evidence.witnessed, &by_id));
+    wrongs.extend(changed_since(evidence.witnessed, find));
     let deliveries = Deliveries::new(deliveries);
     let odd: Vec<u128> =
         runs.iter().filter(|run| needs_attempts(run, deliveries.of(run.id))).map(|run| run.id).collect();
@@ -121,7 +125,7 @@ pub(crate) async fn judge(
         };
         wrongs.extend(facts.judge());
     }
-    wrongs.extend(deliveries::unrecorded(&deliveries, &by_id, evidence.horizon));
+    wrongs.extend(deliveries::unrecorded(&deliveries, |id| by_id.contains_key(&id), evidence.horizon));
     let mut verdict = Verdict {
         wrongs,
         slots: Vec::new(),
@@ -149,9 +153,7 @@ pub(crate) async fn judge(
             verdict.slots.push((slot, late));
         }
         if !owing.wrongs.is_empty() && verdict.dossiers.len() < DOSSIERS {
-            let mut runs = by_job.remove(&account.id.unwrap_or_default()).unwrap_or_default();
-            runs.sort_by_key(|run| run.slot);
-            let runs: String = runs.iter().map(|run| format!("  {run:?}\n")).collect();
+            let runs: String = runs_of(account).iter().map(|run| format!("  {run:?}\n")).collect();
             let wrongs: String = owing.wrongs.iter().map(|wrong| format!("  {}\n", wrong.text)).collect();
             verdict.dossiers.push(format!("{account:#?}\n{runs}{wrongs}\n"));
         }
@@ -159,6 +161,16 @@ pub(crate) async fn judge(
     }
     verdict.health(evidence.windows);
     Ok(verdict)
+}
+
+/// Puts the runs of each job together, by slot, and says where they are.
+fn sort_by_job(runs: &mut [Run]) -> HashMap<u128, Range<usize>> {
+    runs.sort_unstable_by_key(|run| (run.job, run.slot, run.id));
+    let mut places: HashMap<u128, Range<usize>> = HashMap::new();
+    for (place, run) in runs.iter().enumerate() {
+        places.entry(run.job).or_insert(place..place).end = place + 1;
+    }
+    places
 }
 
 /// When a run began: received, or started by the worker's word.
@@ -175,17 +187,17 @@ fn find_given_up(accounts: &mut [Account], listed: &HashMap<u128, Job>) {
 }
 
 /// Goes through the slots of all jobs; reads the ledgers of those where it matters.
-async fn owe(
+async fn owe<'r>(
     evidence: &Evidence<'_>,
     reader: &Reader,
     listed: &HashMap<u128, Job>,
-    runs: &HashMap<u128, Vec<Run>>,
+    runs_of: impl Fn(&Account) -> &'r [Run],
 ) -> Result<Vec<Owing>> {
     let account_with = |account: &Account, ledgers: &HashMap<u128, Option<Vec<LedgerEntry>>>| {
         let id = account.id.unwrap_or_default();
         account_for(&owed::Facts {
             account,
-            runs: runs.get(&id).map_or(&[], Vec::as_slice),
+            runs: runs_of(account),
             listed: listed.get(&id),
             ledger: match ledgers.get(&id) {
                 None => Ledger::Unread,
@@ -229,12 +241,12 @@ fn strangers(runs: &[Run], listed: &HashMap<u128, Job>, owners: &HashMap<u128, u
 }
 
 /// Runs that had ended and are not what they were.
-fn changed_since(witnessed: &HashMap<u128, Run>, runs: &HashMap<u128, Run>) -> Vec<Wrong> {
-    let changed = witnessed.iter().filter(|(id, run)| runs.get(id) != Some(run));
+fn changed_since(witnessed: &HashMap<u128, Run>, find: impl Fn(u128) -> Option<Run>) -> Vec<Wrong> {
+    let changed = witnessed.iter().filter(|(id, run)| find(**id) != Some(**run));
     changed
         .map(|(id, run)| Wrong {
             rule: 'g',
-            text: format!("it had ended as {run:?} and is now {:?}", runs.get(id)),
+            text: format!("it had ended as {run:?} and is now {:?}", find(*id)),
         })
         .collect()
 }
