@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual_domain::id::WorkerId;
+use punctual_store::conformance::World;
 use punctual_store::{Error, Fault, Shards, Store};
 use punctual_store_postgres::{Options, Postgres};
 use punctual_testing::Postgres as Server;
@@ -214,4 +215,58 @@ async fn nobody_is_taken_for_dead_until_a_lease_after_the_database_is_back() {
     }
     let answer = Store::heartbeat(&*store, worker(1), Vec::new(), now()).await.unwrap();
     assert!(answer.is_refused);
+}
+
+/// Every row of a table that is written makes its commit take a minute.
+fn slow_commits(server: &Server, address: &str, table: &str) {
+    let sql = format!(
+        "create function wait() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return null; end $$; \
+         create constraint trigger slow after insert on {table} deferrable initially deferred \
+         for each row execute function wait()"
+    );
+    server.psql(address.rsplit('/').next().unwrap(), &sql);
+}
+
+/// Ends the connection that is in its commit.
+async fn end_the_commit(watcher: &tokio_postgres::Client) {
+    let sql = "select pg_terminate_backend(pid) from pg_stat_activity \
+        where wait_event = 'PgSleep' and datname = current_database()";
+    while watcher.query(sql, &[]).await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_is_lost_is_not_tried_again() {
+    let server = Server::shared();
+    let address = server.database();
+    let store = open(&options(&address)).await;
+    let mut world = World::new(store.clone()).await;
+    let put = {
+        let job = world.job("a");
+        world.put(job, None)
+    };
+    slow_commits(server, &address, "jobs");
+    let watcher = session(&address).await;
+    let (answer, ()) = tokio::join!(Store::put_jobs(&*store, vec![put], world.now), end_the_commit(&watcher));
+    let Err(Error::Unavailable { reason }) = answer else { panic!("{answer:?}") };
+    assert!(reason.contains("not known"), "{reason}");
+    assert_eq!(fault(&store, "terminated"), Fault { kind: "terminated", retried: 0, failed: 1 });
+}
+
+#[tokio::test]
+async fn a_fire_whose_answer_is_lost_is_not_tried_again() {
+    let server = Server::shared();
+    let address = server.database();
+    let store = open(&options(&address)).await;
+    let mut world = World::new(store.clone()).await;
+    let at = world.now;
+    let job = world.register("a", at).await;
+    let firing = world.firing(&job, at);
+    slow_commits(server, &address, "open_runs");
+    let watcher = session(&address).await;
+    let (answer, ()) = tokio::join!(Store::fire(&*store, vec![firing], world.now), end_the_commit(&watcher));
+    let Err(Error::Unavailable { reason }) = answer else { panic!("{answer:?}") };
+    assert!(reason.contains("not known"), "{reason}");
+    assert_eq!(fault(&store, "terminated"), Fault { kind: "terminated", retried: 0, failed: 1 });
 }
