@@ -76,7 +76,9 @@ async fn a_deadlock_is_tried_again_and_counted() {
     // The store holds this one and waits for the other.
     other.batch_execute("select from shards where shard = 3 for update; commit").await.unwrap();
     assert_eq!(taking.await.unwrap(), Ok(usize::from(SHARDS)));
-    assert_eq!(fault(&store, "deadlock"), Fault { kind: "deadlock", retried: 1, failed: 0 });
+    // The second try may meet the other one again.
+    let deadlocks = fault(&store, "deadlock");
+    assert!(deadlocks.retried >= 1 && deadlocks.failed == 0, "{deadlocks:?}");
 }
 
 #[tokio::test]
@@ -164,11 +166,7 @@ async fn a_database_that_does_not_answer_is_given_up_and_found_again() {
     let watcher = session(&address).await;
     let sql = "select pid from pg_stat_activity where application_name = 'punctual' and datname = current_database()";
     let pid: i32 = watcher.query_one(sql, &[]).await.unwrap().get(0);
-    let signal = |name: &str| {
-        let status = std::process::Command::new("kill").args([name, &pid.to_string()]).status();
-        assert!(status.unwrap().success());
-    };
-    signal("-STOP");
+    let stopped = Stopped::new(pid);
     let Err(Error::Unavailable { reason }) = Store::tenants(&*store).await else { panic!("it answered") };
     assert!(reason.contains("did not answer"), "{reason}");
     assert_eq!(fault(&store, "stalled").failed, 1);
@@ -176,7 +174,27 @@ async fn a_database_that_does_not_answer_is_given_up_and_found_again() {
     // That connection stays as it is; the next call gets another.
     assert_eq!(Store::tenants(&*store).await.unwrap().len(), 1);
     assert!(store.health().writable);
-    signal("-CONT");
+    drop(stopped);
+}
+
+/// A process that does nothing until this is dropped, however the test ends: a server cannot stop without it.
+struct Stopped(String);
+
+impl Stopped {
+    fn new(pid: i32) -> Stopped {
+        signal("-STOP", &pid.to_string());
+        Stopped(pid.to_string())
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal("-CONT", &self.0);
+    }
+}
+
+fn signal(name: &str, pid: &str) {
+    assert!(std::process::Command::new("kill").args([name, pid]).status().unwrap().success());
 }
 
 #[tokio::test]
