@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual_domain::id::WorkerId;
+use punctual_store::conformance::World;
 use punctual_store::{Error, Fault, Shards, Store};
 use punctual_store_postgres::{Options, Postgres};
 use punctual_testing::Postgres as Server;
@@ -75,7 +76,9 @@ async fn a_deadlock_is_tried_again_and_counted() {
     // The store holds this one and waits for the other.
     other.batch_execute("select from shards where shard = 3 for update; commit").await.unwrap();
     assert_eq!(taking.await.unwrap(), Ok(usize::from(SHARDS)));
-    assert_eq!(fault(&store, "deadlock"), Fault { kind: "deadlock", retried: 1, failed: 0 });
+    // The second try may meet the other one again.
+    let deadlocks = fault(&store, "deadlock");
+    assert!(deadlocks.retried >= 1 && deadlocks.failed == 0, "{deadlocks:?}");
 }
 
 #[tokio::test]
@@ -163,11 +166,7 @@ async fn a_database_that_does_not_answer_is_given_up_and_found_again() {
     let watcher = session(&address).await;
     let sql = "select pid from pg_stat_activity where application_name = 'punctual' and datname = current_database()";
     let pid: i32 = watcher.query_one(sql, &[]).await.unwrap().get(0);
-    let signal = |name: &str| {
-        let status = std::process::Command::new("kill").args([name, &pid.to_string()]).status();
-        assert!(status.unwrap().success());
-    };
-    signal("-STOP");
+    let stopped = Stopped::new(pid);
     let Err(Error::Unavailable { reason }) = Store::tenants(&*store).await else { panic!("it answered") };
     assert!(reason.contains("did not answer"), "{reason}");
     assert_eq!(fault(&store, "stalled").failed, 1);
@@ -175,7 +174,27 @@ async fn a_database_that_does_not_answer_is_given_up_and_found_again() {
     // That connection stays as it is; the next call gets another.
     assert_eq!(Store::tenants(&*store).await.unwrap().len(), 1);
     assert!(store.health().writable);
-    signal("-CONT");
+    drop(stopped);
+}
+
+/// A process that does nothing until this is dropped, however the test ends: a server cannot stop without it.
+struct Stopped(String);
+
+impl Stopped {
+    fn new(pid: i32) -> Stopped {
+        signal("-STOP", &pid.to_string());
+        Stopped(pid.to_string())
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal("-CONT", &self.0);
+    }
+}
+
+fn signal(name: &str, pid: &str) {
+    assert!(std::process::Command::new("kill").args([name, pid]).status().unwrap().success());
 }
 
 #[tokio::test]
@@ -214,4 +233,58 @@ async fn nobody_is_taken_for_dead_until_a_lease_after_the_database_is_back() {
     }
     let answer = Store::heartbeat(&*store, worker(1), Vec::new(), now()).await.unwrap();
     assert!(answer.is_refused);
+}
+
+/// Every row of a table that is written makes its commit take a minute.
+fn slow_commits(server: &Server, address: &str, table: &str) {
+    let sql = format!(
+        "create function wait() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return null; end $$; \
+         create constraint trigger slow after insert on {table} deferrable initially deferred \
+         for each row execute function wait()"
+    );
+    server.psql(address.rsplit('/').next().unwrap(), &sql);
+}
+
+/// Ends the connection that is in its commit.
+async fn end_the_commit(watcher: &tokio_postgres::Client) {
+    let sql = "select pg_terminate_backend(pid) from pg_stat_activity \
+        where wait_event = 'PgSleep' and datname = current_database()";
+    while watcher.query(sql, &[]).await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_is_lost_is_not_tried_again() {
+    let server = Server::shared();
+    let address = server.database();
+    let store = open(&options(&address)).await;
+    let mut world = World::new(store.clone()).await;
+    let put = {
+        let job = world.job("a");
+        world.put(job, None)
+    };
+    slow_commits(server, &address, "jobs");
+    let watcher = session(&address).await;
+    let (answer, ()) = tokio::join!(Store::put_jobs(&*store, vec![put], world.now), end_the_commit(&watcher));
+    let Err(Error::Unavailable { reason }) = answer else { panic!("{answer:?}") };
+    assert!(reason.contains("not known"), "{reason}");
+    assert_eq!(fault(&store, "terminated"), Fault { kind: "terminated", retried: 0, failed: 1 });
+}
+
+#[tokio::test]
+async fn a_fire_whose_answer_is_lost_is_not_tried_again() {
+    let server = Server::shared();
+    let address = server.database();
+    let store = open(&options(&address)).await;
+    let mut world = World::new(store.clone()).await;
+    let at = world.now;
+    let job = world.register("a", at).await;
+    let firing = world.firing(&job, at);
+    slow_commits(server, &address, "open_runs");
+    let watcher = session(&address).await;
+    let (answer, ()) = tokio::join!(Store::fire(&*store, vec![firing], world.now), end_the_commit(&watcher));
+    let Err(Error::Unavailable { reason }) = answer else { panic!("{answer:?}") };
+    assert!(reason.contains("not known"), "{reason}");
+    assert_eq!(fault(&store, "terminated"), Fault { kind: "terminated", retried: 0, failed: 1 });
 }
