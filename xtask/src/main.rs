@@ -46,7 +46,15 @@ fn main() -> ExitCode {
 
 fn postgres() -> Result<()> {
     tools::run()?;
-    run(cargo().args(["run", "--quiet", "--release", "--package", "punctual-testing", "--example", "postgres"]))
+    run(cargo().args([
+        "run",
+        "--quiet",
+        "--release",
+        "--package",
+        "punctual-testing",
+        "--example",
+        "postgres",
+    ]))
 }
 
 fn soak() -> Result<()> {

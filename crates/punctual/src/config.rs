@@ -58,8 +58,8 @@ pub(crate) struct Settings {
     /// Queues that this node's worker serves [default: all].
     #[arg(long, env = "PUNCTUAL_QUEUES", value_name = "QUEUE", value_delimiter = ',')]
     queues: Option<Vec<String>>,
-    /// How nodes hear of each other: `listen` on a connection of its own, or `poll` the database, which works behind
-    /// a pool such as PgBouncer too [default: listen].
+    /// How nodes hear of each other: `listen` on a connection of its own, or `poll` the database four times a second
+    /// [default: listen].
     #[arg(long, env = "PUNCTUAL_WAKEUPS", value_name = "HOW")]
     wakeups: Option<Wakeups>,
     /// Seconds that running attempts get to end when the server is stopped [default: 30].
