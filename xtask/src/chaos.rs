@@ -8,6 +8,11 @@ use crate::{cargo, root, tools};
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     tools::run()?;
     crate::run(cargo().args(["build", "--release", "--package", "punctual", "--package", "punctual-chaos"]))?;
+    run_built(arguments)
+}
+
+/// The same with the programs that the tests have built.
+pub(crate) fn run_built(arguments: &[String]) -> Result<()> {
     let built = root().join("target/release");
     let mut checker = std::process::Command::new(built.join("punctual-chaos"));
     checker.arg("--program").arg(built.join("punctual"));

@@ -68,7 +68,7 @@ pub(crate) fn run() -> Result<()> {
         }
     }
     step("chaos: a cluster broken on purpose");
-    chaos::run(&[])
+    chaos::run_built(&[])
 }
 
 fn step(name: &str) {

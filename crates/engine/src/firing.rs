@@ -240,6 +240,10 @@ impl Firing {
         if let Some(until) = self.paused_until {
             return until;
         }
+        if self.owned.are_over() {
+            // Nothing is read or fired until the lease is renewed, which is told.
+            return now + PAUSE;
+        }
         let is_full = self.batches.len() - self.overdue_batches >= self.batches_max();
         let fire_at = self.horizon.next_at().filter(|_| !is_full).map(|at| match at <= now {
             // It waits for room: look whether there still is a flow.
