@@ -81,7 +81,8 @@ impl Setting {
             0..12 => Target::Faulty,
             12..17 => Target::Good("/slow"),
             17 => Target::Good("/slower"),
-            18..22 => Target::Discard,
+            18 => Target::Good("/slowest"),
+            19..22 => Target::Discard,
             _ => Target::Good("/"),
         }
     }
@@ -266,6 +267,9 @@ pub(crate) async fn change(
         let job = &jobs[place];
         if job.is_deleted() || job.given_up.is_some() {
             done.accounts.push(jobs.swap_remove(place));
+            if now() >= setting.end {
+                break;
+            }
             let name = format!("next-{client}-{renewed}");
             renewed += 1;
             let account = setting.recurring(name, &mut random, true);

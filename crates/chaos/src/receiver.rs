@@ -108,6 +108,8 @@ impl Receiver {
         let delay = match request.uri().path() {
             "/slow" => Duration::from_millis(400),
             "/slower" => Duration::from_secs(2),
+            // Longer than a lease: it is still under way when somebody else is given its run.
+            "/slowest" => Duration::from_secs(7),
             _ => Duration::ZERO,
         };
         let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());

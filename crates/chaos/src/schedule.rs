@@ -55,7 +55,7 @@ impl Schedule {
                 let writes_anchor = random.bool();
                 let past = now - random.i64(0..100_000);
                 // Without an anchor periods are counted from 1970, shifted by a phase.
-                let anchor = if writes_anchor { past } else { random.i64(0..period) };
+                let anchor = if writes_anchor { past } else { random.i64(1..period) };
                 When::Every { anchor, period, writes_anchor }
             }
             8..=12 => {
