@@ -178,6 +178,8 @@ impl Firing {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let engine = Arc::clone(&self.engine);
         while !*stop.borrow() {
+            // However often there is something to look at, others get their turn.
+            tokio::task::consume_budget().await;
             let now = engine.clock.now();
             self.paused_until = self.paused_until.filter(|until| *until > now);
             if self.epochs.has_changed().unwrap_or_default() {
