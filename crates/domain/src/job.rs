@@ -28,6 +28,17 @@ pub struct Job {
     pub created_at: Timestamp,
     /// When it was last changed.
     pub updated_at: Timestamp,
+    /// A slot that was due and not fired when it was last changed: it is owed, though the schedule may not name it.
+    pub carried: Option<Carried>,
+}
+
+/// A slot that outlives the version it was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried {
+    /// When it was to be fired.
+    pub at: Timestamp,
+    /// The slot.
+    pub slot: Timestamp,
 }
 
 /// What a user asks for: a job without what the server decides.

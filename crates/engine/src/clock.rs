@@ -21,6 +21,12 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Waits until it is at least this time.
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_>;
 
+    /// Is told that it is ahead of the clock that all nodes share, and goes by that one from now on. Returns by how much
+    /// it was corrected in all; a clock that takes no correction answers with what it was told.
+    fn correct(&self, ahead: SignedDuration) -> SignedDuration {
+        ahead
+    }
+
     /// Why its time is not to be believed at the moment, if so.
     fn doubt(&self) -> Option<String> {
         None
@@ -36,7 +42,11 @@ pub trait Entropy: Debug + Send + Sync + 'static {
 /// The machine's clock. A step forward by more than a minute is not believed for ten seconds: firing a day's
 /// slots because of a mistyped date cannot be undone, and waiting ten seconds can.
 #[derive(Debug)]
-pub struct SystemClock(Mutex<Reading>);
+pub struct SystemClock {
+    reading: Mutex<Reading>,
+    /// How far the machine's clock is ahead of the one that all nodes share, in milliseconds.
+    ahead: AtomicI64,
+}
 
 /// The wall clock when it was last believed, and the monotonic clock at the same moment.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +60,9 @@ struct Reading {
 /// A larger step forward is held.
 const STEP_MAX: SignedDuration = SignedDuration::from_secs(60);
 
+/// A smaller difference from the clock that all nodes share is not worth a correction.
+const CORRECTED_FROM: SignedDuration = SignedDuration::from_millis(20);
+
 /// How long a step is held.
 const HELD_FOR: Duration = Duration::from_secs(10);
 
@@ -58,11 +71,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 impl Default for SystemClock {
     fn default() -> Self {
-        SystemClock(Mutex::new(Reading {
-            wall: to_millis(Timestamp::now()),
-            at: Instant::now(),
-            stepped: None,
-        }))
+        let reading = Reading { wall: to_millis(Timestamp::now()), at: Instant::now(), stepped: None };
+        SystemClock { reading: Mutex::new(reading), ahead: AtomicI64::new(0) }
     }
 }
 
@@ -84,9 +94,19 @@ impl Reading {
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let mut reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         *reading = reading.believe(to_millis(Timestamp::now()), Instant::now());
-        reading.wall
+        reading.wall - SignedDuration::from_millis(self.ahead.load(Ordering::Relaxed))
+    }
+
+    fn correct(&self, ahead: SignedDuration) -> SignedDuration {
+        let more = i64::try_from(ahead.as_millis()).unwrap_or_default();
+        let all = self.ahead.load(Ordering::Relaxed) + more;
+        // Every correction may be a step back: small differences are left alone.
+        if ahead.abs() > CORRECTED_FROM {
+            self.ahead.store(all, Ordering::Relaxed);
+        }
+        SignedDuration::from_millis(all)
     }
 
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
@@ -102,7 +122,7 @@ impl Clock for SystemClock {
     }
 
     fn doubt(&self) -> Option<String> {
-        let reading = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let reading = *self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let wall = Timestamp::now();
         reading.stepped.map(|_| {
             format!(
@@ -188,6 +208,17 @@ mod tests {
         assert_eq!(still.wall, wall + seconds(10));
         let believed = still.believe(wall + seconds(86_410), at + Duration::from_secs(11));
         assert_eq!((believed.wall, believed.stepped), (wall + seconds(86_410), None));
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_goes_by_the_one_that_all_share() {
+        let clock = SystemClock::default();
+        let small = SignedDuration::from_millis(15);
+        assert_eq!(clock.correct(small), small, "told, and not worth a step");
+        assert_eq!(clock.correct(seconds(3)), seconds(3));
+        let behind = Timestamp::now().duration_since(clock.now());
+        assert!(behind >= seconds(3) && behind < seconds(4), "{behind}");
+        assert_eq!(clock.correct(seconds(-1)), seconds(2), "what it was ahead before counts");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod claim;
 mod clock;
 mod desk;
 mod engine;
+mod entries;
 mod error;
 mod firing;
 mod heartbeat;

@@ -122,11 +122,15 @@ impl Placing {
     /// Says how far the clock is from the store's, which was read between asking and the answer.
     fn compare_clocks(&mut self, asked_at: Timestamp, took: Duration, stores: Timestamp) {
         let half = SignedDuration::try_from(took / 2).unwrap_or_default();
-        let ahead = (asked_at + half).duration_since(stores);
+        let measured = (asked_at + half).duration_since(stores);
+        // What the answer's way may explain is not held against the clock.
+        let ahead = match measured.abs() > half {
+            true => self.engine.clock.correct(measured),
+            false => self.engine.clock.correct(SignedDuration::ZERO),
+        };
         self.me.clock_ahead = ahead;
         self.engine.metrics.clock_ahead.set(ahead.as_secs_f64());
-        // What the answer's way may explain is not held against the clock.
-        let is_wrong = ahead.abs() - half > CLOCK_MAX;
+        let is_wrong = ahead.abs() > CLOCK_MAX;
         let was_wrong = self.engine.wakes.has_wrong_clock();
         let why = is_wrong.then(|| {
             format!(

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, ShardId, TenantId, Version};
-use punctual_domain::job::{Job, JobState, Pause, Spec};
+use punctual_domain::job::{Carried, Job, JobState, Pause, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::run::{Cause, Run};
 use punctual_schedule::every::Origin;
 use punctual_schedule::{Kind, Progress, Timetable};
 use punctual_store::{
-    Birth, Carry, CarryTo, Due, DueKey, DueQuery, DueWhen, Expect, OpenRuns, PageRequest, Put, Refused,
-    RunFilter, Shards, Stored, Subject, Trigger,
+    Birth, Carry, CarryTo, Due, DueKey, DueWhen, Expect, OpenRuns, PageRequest, Put, Refused, RunFilter,
+    Stored, Subject, Trigger,
 };
 
 use crate::engine::Engine;
@@ -43,9 +43,6 @@ pub enum Waiting {
     /// They take the new version.
     Update,
 }
-
-/// An overdue entry older than this many slots is found by asking for more of them, not by guessing.
-const CANDIDATES_MAX: usize = 10_000;
 
 /// The last slot that was fired is among so many runs: others may have been triggered since.
 const RECENT: usize = 100;
@@ -129,6 +126,7 @@ impl Engine {
             spec,
             created_at: now,
             updated_at: now,
+            carried: None,
         });
         let timetable = self.timetables.of(&job)?;
         let mut put = Put {
@@ -405,7 +403,7 @@ impl Engine {
     async fn prepare_change(
         &self,
         old: &Stored,
-        change: Change,
+        mut change: Change,
         mut last_slot: Option<Timestamp>,
         now: Timestamp,
         is_strict: bool,
@@ -413,7 +411,7 @@ impl Engine {
         let timetable = self.timetables.of(&change.job)?;
         let was_due = old.job.is_active() && !counts_from_completion(&old.job);
         let from_completion = counts_from_completion(&change.job);
-        let (candidates, carry_to) = match was_due {
+        let (mut candidates, carry_to) = match was_due {
             true => {
                 let spread = spread(&*self.timetables.of(&old.job)?);
                 let oldest = self.oldest_due(now + spread).await?;
@@ -441,7 +439,12 @@ impl Engine {
         }
         // Between deciding and committing, the slot may be fired under the old version.
         let mut unfired = Vec::new();
-        if was_due && (next_slot.is_some() || is_strict) {
+        change.job.carried = None;
+        if was_due && let Some(first) = self.first_due(&mut candidates).await? {
+            unfired.push(first);
+            let carried = Carried { at: first.key.at, slot: first.slot };
+            change.job.carried = (carry_to == CarryTo::Due).then_some(carried);
+        } else if was_due && (next_slot.is_some() || is_strict) {
             let old_timetable = self.timetables.of(&old.job)?;
             if let Some(slot) = old_timetable.next_given(from, old.progress) {
                 unfired.clone_from(&candidates);
@@ -475,55 +478,6 @@ impl Engine {
         let accounted =
             self.store.ledger(job, PageRequest::first(1)).await?.items.first().map(|entry| entry.to);
         Ok(fired.max(accounted))
-    }
-
-    /// Where the job's due entry may be if its slot has come but was not fired yet: its slots up to now, from when
-    /// the oldest entry of the store is due.
-    pub(crate) fn unfired_candidates(
-        &self,
-        job: &Job,
-        oldest: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Result<Vec<Due>, Error> {
-        let Some(oldest) = oldest else { return Ok(Vec::new()) };
-        let timetable = self.timetables.of(job)?;
-        let spread = spread(&timetable);
-        let mut slots = Vec::new();
-        let mut slot = timetable.previous_before(now + SignedDuration::from_nanos(1));
-        while let Some(at) = slot.filter(|at| *at + spread >= oldest) {
-            slots.push(due(job, &timetable, at));
-            if slots.len() == CANDIDATES_MAX {
-                break;
-            }
-            slot = timetable.previous_before(at);
-        }
-        slots.reverse();
-        Ok(slots)
-    }
-
-    /// When the oldest entry of the store is due, if that is not after `until`.
-    pub(crate) async fn oldest_due(&self, until: Timestamp) -> Result<Option<Timestamp>, Error> {
-        let query = DueQuery { shards: Shards::All, after: None, until, limit: 1 };
-        Ok(self.store.due(query).await?.entries.first().map(|entry| entry.key.at))
-    }
-
-    /// Where the entry of a job may be that is not at a slot of its schedule's own: at the end of its pause, or a period after
-    /// its last run, its last change or its registration.
-    fn other_candidates(&self, old: &Stored) -> Result<Vec<Due>, Error> {
-        let job = &*old.job;
-        if !job.is_active() {
-            return Ok(end_of_pause(job).into_iter().collect());
-        }
-        let timetable = self.timetables.of(job)?;
-        let progress = old.progress;
-        let since_change =
-            Progress { last_completion: progress.last_completion.or(Some(job.updated_at)), ..progress };
-        let slots = [
-            progress.last_completion.and_then(|completed| timetable.next_given(completed, progress)),
-            timetable.next_given(job.updated_at, since_change),
-            first_slot(job, &timetable, job.created_at).ok(),
-        ];
-        Ok(slots.into_iter().flatten().map(|slot| due(job, &timetable, slot)).collect())
     }
 
     async fn refused(
@@ -582,7 +536,7 @@ fn changed(old: &Job, now: Timestamp) -> Job {
 }
 
 /// The first slot of a new job. A single time that has just passed is still taken, within its catch-up window.
-fn first_slot(job: &Job, timetable: &Timetable, now: Timestamp) -> Result<Timestamp, Error> {
+pub(crate) fn first_slot(job: &Job, timetable: &Timetable, now: Timestamp) -> Result<Timestamp, Error> {
     let from = match &job.spec.schedule.kind {
         // Periods from completion have their first slot at the registration itself.
         Kind::Every(every) if *every.origin() == Origin::Completion => now - SignedDuration::from_millis(1),

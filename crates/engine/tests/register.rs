@@ -269,6 +269,41 @@ fn an_edit_between_a_slot_and_its_spread_neither_loses_nor_doubles_it() {
 }
 
 #[test]
+fn a_slot_that_is_due_survives_two_changes() {
+    let world = World::new();
+    let registered = world.register("0 13 * * *");
+    let id = registered.job.id;
+    world.clock.advance(SignedDuration::new(3600, 5_000_000)); // 13:00:00.005.
+    // Neither of the new schedules has the slot that was due.
+    for (version, schedule) in [(2, "30 15 * * *"), (3, "45 16 * * *")] {
+        block_on(world.engine.update(TENANT, id, None, spec(schedule), Waiting::Keep)).unwrap();
+        assert_eq!(world.slots(&registered, version), [at("13:00:00")], "version {version}");
+    }
+    assert_eq!(world.due().len(), 1);
+    assert_eq!(world.fire(None).runs.len(), 1);
+    assert_eq!(world.slots(&registered, 3), [at("16:45:00")]);
+    // What it owed is fired: the next change does not bring it back.
+    block_on(world.engine.update(TENANT, id, None, spec("50 17 * * *"), Waiting::Keep)).unwrap();
+    assert_eq!(world.slots(&registered, 4), [at("17:50:00")]);
+}
+
+#[test]
+fn a_pause_accounts_for_a_slot_that_a_change_carried() {
+    let world = World::new();
+    let registered = world.register("0 13 * * *");
+    let id = registered.job.id;
+    world.clock.advance(SignedDuration::new(3600, 5_000_000));
+    block_on(world.engine.update(TENANT, id, None, spec("30 15 * * *"), Waiting::Keep)).unwrap();
+    block_on(world.engine.pause(TENANT, id, None, pause())).unwrap();
+    assert_eq!(world.due(), []);
+    let ledger = block_on(world.store.ledger(id, PageRequest::first(9))).unwrap().items;
+    assert_eq!(
+        ledger.iter().map(|entry| (entry.from, entry.slots)).collect::<Vec<_>>(),
+        [(at("13:00:00"), 1)]
+    );
+}
+
+#[test]
 fn a_change_takes_the_old_entry_away() {
     let world = World::new();
     let registered = world.register("0 13 * * *");

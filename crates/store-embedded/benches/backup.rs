@@ -85,6 +85,7 @@ fn put(number: u64, now: Timestamp) -> Put {
         spec: Spec::new(format!("job {number}"), Schedule::parse("0 * * * *").unwrap(), Target::Discard),
         created_at: now,
         updated_at: now,
+        carried: None,
     };
     let key = DueKey { at: now, lane: job.spec.lane, tenant: job.tenant, job: job.id };
     Put {

@@ -168,6 +168,7 @@ fn job(n: u64, now: Timestamp) -> Job {
         spec: Spec::new("bench", Schedule::parse("@at 2027-01-15T08:00:01Z").unwrap(), Target::Discard),
         created_at: now,
         updated_at: now,
+        carried: None,
     }
 }
 

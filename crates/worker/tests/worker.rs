@@ -140,6 +140,7 @@ fn leased(number: u64, target: Target) -> Leased {
         spec,
         created_at: at,
         updated_at: at,
+        carried: None,
     };
     let mut run = Run {
         sequence: Sequence::from_i64(number as i64 + 1),

@@ -82,6 +82,7 @@ impl World {
             },
             created_at: self.now,
             updated_at: self.now,
+            carried: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_domain::id::{JobId, TenantId, Version};
-use punctual_domain::job::{Http, Job, JobState, Lane, Method, Pause, Spec, Target};
+use punctual_domain::job::{Carried, Http, Job, JobState, Lane, Method, Pause, Spec, Target};
 use punctual_domain::policy::Policies;
 use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::policy::retention::Retention;
@@ -50,6 +50,9 @@ struct JobRecord<'a> {
     state: Option<StateRecord>,
     created: i64,
     updated: i64,
+    /// When it was to be fired, and the slot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    carried: Option<(i64, i64)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -160,6 +163,7 @@ pub fn encode_job(job: &Job) -> Result<Vec<u8>, Error> {
         state: encode_state(&job.state),
         created: millis(job.created_at),
         updated: millis(job.updated_at),
+        carried: job.carried.map(|carried| (millis(carried.at), millis(carried.slot))),
     };
     serde_json::to_vec(&record).map_err(|error| damaged(format!("job {}: {error}", job.id)))
 }
@@ -192,6 +196,10 @@ pub fn decode_job(id: JobId, tenant: TenantId, version: Version, bytes: &[u8]) -
         },
         created_at: timestamp(record.created)?,
         updated_at: timestamp(record.updated)?,
+        carried: match record.carried {
+            Some((at, slot)) => Some(Carried { at: timestamp(at)?, slot: timestamp(slot)? }),
+            None => None,
+        },
     })
 }
 
@@ -383,6 +391,7 @@ mod tests {
             spec: Spec::new("plain", Schedule::parse("@every 5s").expect("valid"), Target::Discard),
             created_at: at,
             updated_at: at,
+            carried: None,
         }
     }
 
