@@ -68,7 +68,8 @@ pub(crate) fn run() -> Result<()> {
         }
     }
     step("chaos: a cluster broken on purpose");
-    chaos::run_built(&[])
+    // The same plan every time: what breaks it was changed since. New seeds are for whoever looks for more.
+    chaos::run_built(&["--seed".into(), "5".into()])
 }
 
 fn step(name: &str) {
