@@ -69,6 +69,7 @@ fn a_job_that_was_read_can_be_sent_back_as_a_change() {
         spec: spec.clone(),
         created_at: now,
         updated_at: now,
+        carried: None,
     };
     let facts = Facts {
         tenant: "default",

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::record::encode_job;
@@ -205,7 +205,14 @@ impl Store for Embedded {
         ttl: Duration,
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.writers.submit(move |writer| writer.hand_over(owner, &shards, ttl, now)).await
+        let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
+        let at_last = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
+        let given = {
+            let attendances = self.attendances();
+            let until = |heir| attendances.until(heir).unwrap_or(at_last);
+            shards.into_iter().map(|(shard, heir)| (shard, heir, until(heir))).collect::<Vec<_>>()
+        };
+        self.writers.submit(move |writer| writer.hand_over(owner, &given)).await
     }
 
     async fn leave(&self, node: WorkerId, now: Timestamp) -> Result<(), Error> {

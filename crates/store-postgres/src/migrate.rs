@@ -102,7 +102,9 @@ fn unreachable(error: tokio_postgres::Error) -> OpenError {
 
 async fn read(client: &impl GenericClient) -> Result<Schema, OpenError> {
     let known = MIGRATIONS.len() as i32;
-    let is_there = "select to_regclass('schema_versions') is not null";
+    // Not `to_regclass`: within a transaction that waited for another it may remember that the table was not there.
+    let is_there = "select exists (select from pg_class \
+        where relname = 'schema_versions' and relkind = 'r' and pg_table_is_visible(oid))";
     // As JSON, because the column is not in the oldest databases.
     let applied = "select version, (extract(epoch from applied_at) * 1000)::bigint, \
         coalesce((to_json(s) ->> 'compatible_with')::int, version) from schema_versions s order by version";

@@ -38,12 +38,14 @@ set epoch = case when s.owner = $1 then s.epoch else s.epoch + 1 end, owner = $1
 from held where s.shard = held.shard and (s.owner is null or s.owner = $1 or s.expires_at < punctual_now($4))
 returning s.shard, s.epoch";
 
+/// An heir that is dead already does not keep the shard longer than it seems to live.
 const HAND_OVER: &str = "
 with given as (
     select s.shard, x.heir from unnest($2::smallint[], $3::uuid[]) x (shard, heir)
     join shards s on s.shard = x.shard where s.owner = $1 order by s.shard for update of s
 )
-update shards s set epoch = s.epoch + 1, owner = given.heir, expires_at = punctual_now($5) + $4
+update shards s set epoch = s.epoch + 1, owner = given.heir, expires_at =
+    coalesce((select n.expires_at from nodes n where n.id = given.heir), punctual_now($5) + $4)
 from given where s.shard = given.shard and s.owner = $1";
 
 const LEAVE: &str = "

@@ -113,7 +113,7 @@ impl Wakeups {
         if self.hints == Hints::Off {
             return Ok(());
         }
-        Ok(client.batch_execute("notify punctual, 'placement'").await.map_err(failed)?)
+        client.batch_execute("notify punctual, 'placement'").await.map_err(failed)
     }
 
     /// Tells the owners of shards, whose rows the transaction holds, of entries that they may have looked past.

@@ -42,6 +42,11 @@ impl Attendances {
         self.nodes.values().cloned().collect()
     }
 
+    /// Until when a node is live if nothing more is heard of it.
+    pub fn until(&self, node: WorkerId) -> Option<Timestamp> {
+        self.nodes.get(&node).map(|(_, until)| *until)
+    }
+
     /// Slots of the next minute in a shard, as its owner last knew.
     pub fn density(&self, shard: ShardId) -> u32 {
         self.densities.get(&shard).copied().unwrap_or_default()

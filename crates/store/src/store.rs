@@ -73,7 +73,8 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Vec<(ShardId, Epoch)>, Error>;
 
-    /// Gives shards of an owner to other nodes, under a new epoch each.
+    /// Gives shards of an owner to other nodes, under a new epoch each: for `ttl`, or for as long as the other is live if
+    /// that is known.
     async fn hand_over(
         &self,
         owner: WorkerId,

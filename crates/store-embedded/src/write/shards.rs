@@ -51,18 +51,14 @@ impl Batch<'_> {
     pub(crate) fn hand_over(
         &mut self,
         owner: WorkerId,
-        shards: &[(ShardId, WorkerId)],
-        ttl: Duration,
-        now: Timestamp,
+        shards: &[(ShardId, WorkerId, Timestamp)],
     ) -> Result<(), Error> {
         self.check()?;
-        let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
-        let expires_at = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
-        for (id, heir) in shards {
+        for (id, heir, until) in shards {
             let index = usize::from(id.0);
             let shard = self.memory.shards[index];
             if shard.owner == Some(owner) {
-                self.write_shard(index, Some(*heir), Epoch(shard.epoch.0 + 1), expires_at)?;
+                self.write_shard(index, Some(*heir), Epoch(shard.epoch.0 + 1), *until)?;
             }
         }
         Ok(())

@@ -35,7 +35,7 @@ macro_rules! conformance {
     ($run:path) => {
         $crate::conformance! { $run;
             placement: shards_are_owned_by_one_at_a_time, a_renewed_shard_stays_with_its_owner,
-                a_new_owner_fences_the_old_one, a_released_shard_is_free_at_once, a_shard_is_handed_over,
+                a_new_owner_fences_the_old_one, a_released_shard_is_free_at_once, a_shard_is_handed_over, a_shard_that_a_dead_node_was_given_is_free_with_it,
                 nodes_that_attend_are_live, an_owner_hears_what_others_make_due;
             register: a_job_is_there_when_put_returns, a_put_expects_a_version, a_key_is_unique_in_its_tenant,
                 a_deleted_job_frees_its_key_and_is_gone, jobs_are_listed_in_pages, one_bad_put_does_not_spoil_the_others, a_refused_put_leaves_nothing_behind,

@@ -96,6 +96,19 @@ pub async fn a_shard_is_handed_over(store: Arc<dyn Store>) {
     assert_eq!(owner(&*store, &world, shard).await, Some(heir));
 }
 
+/// A shard that was given to a node of which nothing is heard is free when that node is not live any more.
+pub async fn a_shard_that_a_dead_node_was_given_is_free_with_it(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let (shard, heir) = (ShardId(3), world.worker());
+    store.attend(attendance(heir, &world), TTL, world.now).await.expect("attend");
+    world.advance(TTL - Duration::from_secs(1));
+    store.acquire(world.node, Shards::All, TTL, world.now).await.expect("renewed");
+    store.hand_over(world.node, vec![(shard, heir)], TTL, world.now).await.expect("handed over");
+    world.advance(Duration::from_secs(2));
+    let held = store.acquire(world.node, Shards::Some(vec![shard]), TTL, world.now).await.expect("acquire");
+    assert_eq!(held.len(), usize::from(store.shard_count()));
+}
+
 async fn owner(store: &dyn Store, world: &World, shard: ShardId) -> Option<WorkerId> {
     store.placement(world.now).await.expect("placement").shards[usize::from(shard.0)].owner
 }

@@ -132,6 +132,7 @@ impl State {
         for (id, heir) in shards {
             let shard = &mut self.shards[usize::from(id.0)];
             if shard.owner == Some(owner) {
+                let expires_at = self.attendances.until(heir).unwrap_or(expires_at);
                 let epoch = Epoch(shard.epoch.0 + 1);
                 *shard = Shard { owner: Some(heir), epoch, expires_at, news: None };
             }
