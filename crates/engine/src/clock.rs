@@ -21,10 +21,11 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Waits until it is at least this time.
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_>;
 
-    /// Is told that it is ahead of the clock that all nodes share, and goes by that one from now on. Returns by how much
-    /// it was corrected in all; a clock that takes no correction answers with what it was told.
+    /// Is told how far it is ahead of the clock that all nodes share, and goes by that one from now on. Returns the
+    /// correction in force: none for a clock that takes none.
     fn correct(&self, ahead: SignedDuration) -> SignedDuration {
-        ahead
+        let _ = ahead;
+        SignedDuration::ZERO
     }
 
     /// Why its time is not to be believed at the moment, if so.
@@ -59,9 +60,6 @@ struct Reading {
 
 /// A larger step forward is held.
 const STEP_MAX: SignedDuration = SignedDuration::from_secs(60);
-
-/// A smaller difference from the clock that all nodes share is not worth a correction.
-const CORRECTED_FROM: SignedDuration = SignedDuration::from_millis(20);
 
 /// How long a step is held.
 const HELD_FOR: Duration = Duration::from_secs(10);
@@ -100,13 +98,8 @@ impl Clock for SystemClock {
     }
 
     fn correct(&self, ahead: SignedDuration) -> SignedDuration {
-        let more = i64::try_from(ahead.as_millis()).unwrap_or_default();
-        let all = self.ahead.load(Ordering::Relaxed) + more;
-        // Every correction may be a step back: small differences are left alone.
-        if ahead.abs() > CORRECTED_FROM {
-            self.ahead.store(all, Ordering::Relaxed);
-        }
-        SignedDuration::from_millis(all)
+        self.ahead.store(i64::try_from(ahead.as_millis()).unwrap_or_default(), Ordering::Relaxed);
+        ahead
     }
 
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
@@ -213,12 +206,9 @@ mod tests {
     #[test]
     fn a_clock_that_is_ahead_goes_by_the_one_that_all_share() {
         let clock = SystemClock::default();
-        let small = SignedDuration::from_millis(15);
-        assert_eq!(clock.correct(small), small, "told, and not worth a step");
         assert_eq!(clock.correct(seconds(3)), seconds(3));
         let behind = Timestamp::now().duration_since(clock.now());
         assert!(behind >= seconds(3) && behind < seconds(4), "{behind}");
-        assert_eq!(clock.correct(seconds(-1)), seconds(2), "what it was ahead before counts");
     }
 
     #[test]

@@ -33,6 +33,9 @@ const STRAINED: u32 = 3;
 /// A clock that differs more than this from the store's is wrong: its slots would be early or late.
 const CLOCK_MAX: SignedDuration = SignedDuration::from_secs(1);
 
+/// A correction that changes by less than this is left as it is.
+const CORRECTED_FROM: SignedDuration = SignedDuration::from_millis(20);
+
 /// A pass is made at least this often.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -42,6 +45,8 @@ pub(crate) struct Placing {
     me: Node,
     lease: Duration,
     epochs: watch::Sender<Arc<Epochs>>,
+    /// By how much the clock is corrected.
+    corrected: SignedDuration,
     /// Passes in a row in which firing was behind.
     strained: u32,
     /// Whether it gives everything away.
@@ -59,7 +64,15 @@ impl Keeper {
         lease: Duration,
         epochs: watch::Sender<Arc<Epochs>>,
     ) -> Self {
-        let placing = Placing { engine, me, lease, epochs, strained: 0, is_leaving: false };
+        let placing = Placing {
+            engine,
+            me,
+            lease,
+            epochs,
+            corrected: SignedDuration::ZERO,
+            strained: 0,
+            is_leaving: false,
+        };
         Keeper(Arc::new(Mutex::new(placing)))
     }
 
@@ -122,15 +135,16 @@ impl Placing {
     /// Says how far the clock is from the store's, which was read between asking and the answer.
     fn compare_clocks(&mut self, asked_at: Timestamp, took: Duration, stores: Timestamp) {
         let half = SignedDuration::try_from(took / 2).unwrap_or_default();
-        let measured = (asked_at + half).duration_since(stores);
-        // What the answer's way may explain is not held against the clock.
-        let ahead = match measured.abs() > half {
-            true => self.engine.clock.correct(measured),
-            false => self.engine.clock.correct(SignedDuration::ZERO),
-        };
+        let ahead = (asked_at + half).duration_since(stores) + self.corrected;
         self.me.clock_ahead = ahead;
         self.engine.metrics.clock_ahead.set(ahead.as_secs_f64());
-        let is_wrong = ahead.abs() > CLOCK_MAX;
+        // What the answer's way may explain is not held against the clock.
+        let is_wrong = ahead.abs() - half > CLOCK_MAX;
+        // A wrong clock is corrected, so that what is asked for now is now; rather a little late than early.
+        let correction = if is_wrong { ahead + half } else { SignedDuration::ZERO };
+        if (correction - self.corrected).abs() > CORRECTED_FROM || !is_wrong {
+            self.corrected = self.engine.clock.correct(correction);
+        }
         let was_wrong = self.engine.wakes.has_wrong_clock();
         let why = is_wrong.then(|| {
             format!(
