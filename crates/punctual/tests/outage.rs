@@ -114,10 +114,14 @@ fn a_database_that_crashes_and_comes_back_loses_and_doubles_nothing() {
     let ready = get(&server, "/readyz").json();
     let store = ready["checks"].as_array().unwrap().iter().find(|check| check["name"] == "store").unwrap();
     assert_eq!(store["is_ok"], false);
-    assert!(store["detail"].as_str().unwrap().contains("connect"), "{store}");
+    assert!(store["detail"].as_str().unwrap().to_lowercase().contains("connect"), "{store}");
     let refused = create(&server, json!({"now": true}), &format!("{}/ok", hook.url));
     assert_eq!((refused.status, refused.json()["code"].as_str()), (503, Some("unavailable")));
-    assert!(refused.json()["detail"].as_str().unwrap().contains("connect"), "{}", refused.body);
+    assert!(
+        refused.json()["detail"].as_str().unwrap().to_lowercase().contains("connect"),
+        "{}",
+        refused.body
+    );
     assert!(refused.header("retry-after").parse::<u32>().unwrap() >= 1);
     assert_eq!(get(&server, "/v1/runs").status, 503);
     assert_eq!(get(&server, "/livez").status, 200, "it is alive");
