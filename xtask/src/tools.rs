@@ -13,12 +13,18 @@ struct Tool {
     purpose: &'static str,
 }
 
-const TOOLS: [Tool; 4] = [
+const TOOLS: [Tool; 5] = [
     Tool {
         program: "pg_lsclusters",
         version: "--help",
         package: "postgresql",
         purpose: "is the database of a cluster",
+    },
+    Tool {
+        program: "/usr/sbin/pgbouncer",
+        version: "--version",
+        package: "pgbouncer",
+        purpose: "shares the connections of a database among nodes",
     },
     Tool {
         program: "faketime",
@@ -67,6 +73,13 @@ fn install(tool: &Tool) -> Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("create {folder}"))?;
         std::fs::write(format!("{folder}/none.conf"), "create_main_cluster = false\n")
             .with_context(|| format!("write to {folder}"))?;
+    }
+    if tool.package == "pgbouncer" {
+        // The same holds for this one, which is a service of the system.
+        let folder = "/etc/systemd/system";
+        std::fs::create_dir_all(folder).with_context(|| format!("create {folder}"))?;
+        // There already, or not to be written: then it is as it was.
+        let _ = std::os::unix::fs::symlink("/dev/null", format!("{folder}/pgbouncer.service"));
     }
     // The lists may be there already; without them the first try fails.
     if apt(&["install", "--yes", "--no-install-recommends", tool.package]).is_err() {

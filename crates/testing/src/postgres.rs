@@ -42,7 +42,7 @@ impl Postgres {
     /// # Panics
     /// If PostgreSQL is not installed or does not start.
     pub fn start_on(port: u16, settings: &[&str]) -> Postgres {
-        let (programs, folder) = (programs(), folder());
+        let (programs, folder) = (programs(), folder("postgres"));
         run(
             as_user(&folder, &programs.join("initdb"))
                 .args([
@@ -61,7 +61,7 @@ impl Postgres {
 
     /// A standby that follows this server, each commit of which waits for it from now on.
     pub fn standby(&self) -> Postgres {
-        let (programs, folder) = (programs(), folder());
+        let (programs, folder) = (programs(), folder("postgres"));
         run(
             as_user(&folder, &programs.join("pg_basebackup"))
                 .args(["--no-sync", "--write-recovery-conf", "--checkpoint=fast", "-D"])
@@ -139,6 +139,20 @@ impl Postgres {
         path
     }
 
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).expect("the log of the server")
+    }
+
+    /// A database as SQL that makes it anew, with what is in it.
+    pub fn dump(&self, database: &str) -> String {
+        let mut command = Command::new(self.programs.join("pg_dump"));
+        command.args(["--no-owner", "--no-privileges", "--inserts", "-d", &self.url(database)]);
+        let output = command.output().expect("pg_dump starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("a dump is text")
+    }
+
     /// The port it listens on.
     pub fn port(&self) -> u16 {
         self.port
@@ -201,9 +215,9 @@ impl Drop for Postgres {
 }
 
 /// A temporary folder of the user that runs servers; the keeper removes it.
-fn folder() -> PathBuf {
-    let folder =
-        tempfile::Builder::new().prefix("punctual-postgres-").tempdir().expect("a temporary folder").keep();
+pub(crate) fn folder(of: &str) -> PathBuf {
+    let prefix = format!("punctual-{of}-");
+    let folder = tempfile::Builder::new().prefix(&prefix).tempdir().expect("a temporary folder").keep();
     own(&folder);
     folder
 }
