@@ -1,8 +1,9 @@
 //! Nodes and shards on the wire.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
+use punctual_domain::operation as domain;
 use punctual_domain::placement::Placement;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -52,6 +53,66 @@ pub struct Shard {
     pub expires_at: Timestamp,
     /// Slots of the next minute, as its owner last knew.
     pub slots_per_minute: u32,
+    /// The number of the database where it lives, if there may be several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<u8>,
+}
+
+/// A database of the installation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Database {
+    /// Its number.
+    pub database: u8,
+    /// Where it is, without a password.
+    pub address: String,
+    /// The shards that live there, as `0-3 7 9-11`.
+    pub shards: String,
+    /// How many those are.
+    pub shard_count: usize,
+}
+
+object! {
+    /// Moves shards to another database.
+    pub struct MoveShards {
+        /// Which: numbers and ranges, as `0-127 200`. Those that are there already stay.
+        pub shards: String,
+        /// The number of the database.
+        pub to: u32,
+    }
+}
+
+impl From<&domain::MoveShards> for MoveShards {
+    fn from(which: &domain::MoveShards) -> Self {
+        let numbers: Vec<u16> = which.shards.iter().map(|shard| shard.0).collect();
+        MoveShards { shards: Some(ranges(&numbers)), to: Some(which.to.into()) }
+    }
+}
+
+/// Ordered numbers as `0-3 7 9-11`.
+pub fn ranges(numbers: &[u16]) -> String {
+    let mut parts: Vec<(u16, u16)> = Vec::new();
+    for number in numbers {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == *number => *last = *number,
+            _ => parts.push((*number, *number)),
+        }
+    }
+    let part = |(first, last): &(u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    parts.iter().map(part).collect::<Vec<_>>().join(" ")
+}
+
+/// The numbers of [`ranges`], each once, in order; separated by blanks or commas. None if it is something else.
+pub fn numbers(text: &str) -> Option<Vec<u16>> {
+    let mut numbers = BTreeSet::new();
+    for part in text.split([' ', ',']).filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        numbers.extend((first <= last).then_some(first..=last)?);
+    }
+    Some(numbers.into_iter().collect())
 }
 
 /// A node that keeps up has this capacity.
@@ -102,8 +163,25 @@ impl Shard {
                 epoch: shard.epoch.0,
                 expires_at: shard.expires_at,
                 slots_per_minute: shard.density,
+                database: None,
             }
         };
         placement.shards.iter().map(shard).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_a_range_and_read_back() {
+        assert_eq!(ranges(&[0, 1, 2, 3, 7, 9, 10]), "0-3 7 9-10");
+        assert_eq!(ranges(&[]), "");
+        assert_eq!(numbers("9-10,7 0-3 2"), Some(vec![0, 1, 2, 3, 7, 9, 10]));
+        assert_eq!(numbers(" "), Some(Vec::new()));
+        for wrong in ["x", "3-1", "1-", "-4", "1--2", "70000"] {
+            assert_eq!(numbers(wrong), None, "{wrong}");
+        }
     }
 }

@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::dead_letter::Filter;
+use crate::node::MoveShards;
 
 /// Long work that goes on after its request was answered, and after a restart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Operation {
     /// Its id.
     pub id: String,
-    /// What it does: `redrive`, `acknowledge` or `catch_up`.
+    /// What it does: `redrive`, `acknowledge`, `catch_up` or `move_shards`.
     pub kind: String,
     /// `running`, `succeeded`, `failed` or `cancelled`.
     pub state: String,
@@ -22,7 +23,10 @@ pub struct Operation {
     /// Of `catch_up`: whose missed slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
-    /// How many runs it has changed or made.
+    /// Of `move_shards`: which, and where to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub move_shards: Option<MoveShards>,
+    /// How many runs it has changed or made, or rows it has moved.
     pub done: u64,
     /// How many it could not change, because they had changed meanwhile.
     pub failed: u64,
@@ -41,16 +45,19 @@ pub struct Operation {
 
 impl From<&domain::Operation> for Operation {
     fn from(operation: &domain::Operation) -> Self {
-        let (filter, job_id) = match &operation.kind {
-            Kind::Redrive(which) | Kind::Acknowledge(which) => (Some(Filter::from(which)), None),
-            Kind::CatchUp(catch_up) => (None, Some(catch_up.job.to_string())),
-        };
+        let (mut filter, mut job_id, mut move_shards) = (None, None, None);
+        match &operation.kind {
+            Kind::Redrive(which) | Kind::Acknowledge(which) => filter = Some(Filter::from(which)),
+            Kind::CatchUp(catch_up) => job_id = Some(catch_up.job.to_string()),
+            Kind::MoveShards(which) => move_shards = Some(MoveShards::from(which)),
+        }
         Operation {
             id: operation.id.to_string(),
             kind: operation.kind.as_str().into(),
             state: operation.state.as_str().into(),
             filter,
             job_id,
+            move_shards,
             done: operation.done,
             failed: operation.failed,
             total: operation.total,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use punctual_schedule::Schedule;
 
-use crate::id::{JobId, OperationId, Sequence, TenantId, Version};
+use crate::id::{JobId, OperationId, Sequence, ShardId, TenantId, Version};
 
 /// How long an ended operation can be read.
 pub const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -29,7 +29,7 @@ pub struct Operation {
     pub state: State,
     /// Where the next step begins.
     pub cursor: Cursor,
-    /// How many runs it has changed or made.
+    /// How many runs it has changed or made, or rows it has moved.
     pub done: u64,
     /// How many it could not change, because they had changed meanwhile.
     pub failed: u64,
@@ -56,6 +56,8 @@ pub enum Kind {
     Acknowledge(DeadLetters),
     /// Makes runs for the missed slots of a job.
     CatchUp(Box<CatchUp>),
+    /// Moves shards to another database.
+    MoveShards(MoveShards),
 }
 
 impl Kind {
@@ -65,6 +67,7 @@ impl Kind {
             Kind::Redrive(_) => "redrive",
             Kind::Acknowledge(_) => "acknowledge",
             Kind::CatchUp(_) => "catch_up",
+            Kind::MoveShards(_) => "move_shards",
         }
     }
 }
@@ -96,6 +99,15 @@ pub struct CatchUp {
     pub to: Timestamp,
     /// At most so many a second.
     pub rate: u32,
+}
+
+/// Which shards go where; those that are there already stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveShards {
+    /// The shards, ordered.
+    pub shards: Vec<ShardId>,
+    /// The number of the database.
+    pub to: u8,
 }
 
 /// Where an operation stands.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use punctual_domain::Placement;
 use punctual_domain::id::WorkerId;
 use punctual_schedule::Tzdb;
-use punctual_store::Store;
+use punctual_store::{Home, Store};
 
 use crate::bodies::Bodies;
 use crate::clock::{Clock, Entropy};
@@ -63,6 +63,16 @@ impl Engine {
     /// Live nodes, and the owners of all shards.
     pub async fn placement(&self) -> Result<Placement, Error> {
         Ok(self.store.placement(self.clock.now()).await?)
+    }
+
+    /// How many shards there are.
+    pub fn shard_count(&self) -> u16 {
+        self.store.shard_count()
+    }
+
+    /// The databases of the store, if it may have several, and which shards live there.
+    pub fn homes(&self) -> Vec<Home> {
+        self.store.homes()
     }
 
     /// Why this node fires nothing, if it does not trust its clock.

@@ -358,7 +358,8 @@ impl Firing {
             match self.engine.store.due(query).await {
                 Ok(mut page) => {
                     overdue.after = page.entries.last().map(|entry| entry.key);
-                    overdue.is_read = page.entries.len() < 10 * BATCH;
+                    // A page may be short, and others follow all the same.
+                    overdue.is_read = page.next_at.is_none_or(|at| at > overdue.until);
                     // Late as they are, the critical ones go first.
                     page.entries.sort_by_key(|entry| entry.key.lane.rank());
                     overdue.entries.extend(page.entries);

@@ -338,6 +338,7 @@ fn refused_run(refused: Refused, id: RunId) -> Error {
         // Its job is gone: there is nothing to go on with.
         Refused::NoJob => Error::JobNotFound(format!("of run {id}")),
         Refused::StaleEpoch
+        | Refused::Elsewhere
         | Refused::NotDue
         | Refused::WrongVersion { .. }
         | Refused::KeyTaken { .. }

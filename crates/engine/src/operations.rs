@@ -12,9 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, OperationId, RunId, ShardId, TenantId};
 use punctual_domain::job::{Job, JobState, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
-use punctual_domain::operation::{CatchUp, Cursor, DeadLetters, Event, Kind, Operation};
+use punctual_domain::operation::{CatchUp, Cursor, DeadLetters, Event, Kind, MoveShards, Operation};
 use punctual_domain::run::Run;
-use punctual_store::{Effect, PageRequest, Refused, RunFilter, Step, Stepped, Subject};
+use punctual_store::{Effect, MoveState, MoveStep, PageRequest, Refused, RunFilter, Step, Stepped, Subject};
 use tokio::sync::watch;
 
 pub use punctual_store::{OperationFilter, Page};
@@ -147,13 +147,13 @@ impl Engine {
                 operated.look_at(now);
                 break;
             }
-            let plan = match self.plan_step(&operation, now).await {
+            let epoch = epochs.of(operation.id.shard());
+            let plan = match self.plan_step(&operation, epoch, now).await {
                 Ok(plan) => plan,
                 Err(error) if error.is_passing() => return Err(error),
                 Err(error) => Plan::fail(&operation, &error, now),
             };
             runs += plan.effect_runs();
-            let epoch = epochs.of(operation.id.shard());
             steps.extend(plan.into_step(&operation, Some(epoch), now).map(|step| (operation, step)));
         }
         for answer in self.submit(steps, epochs, now).await? {
@@ -217,18 +217,38 @@ impl Engine {
     }
 
     /// Decides the next step of an operation.
-    async fn plan_step(&self, operation: &Operation, now: Timestamp) -> Result<Plan, Error> {
+    async fn plan_step(&self, operation: &Operation, epoch: Epoch, now: Timestamp) -> Result<Plan, Error> {
         match &operation.kind {
             Kind::Redrive(which) => {
                 let (runs, event) = self.dead_letters(operation, which, now).await?;
-                Ok(Plan { event, effect: Effect::Redrive(runs), ledger: None })
+                Ok(Plan { event, effect: Effect::Redrive(runs), ledger: None, moved: 0 })
             }
             Kind::Acknowledge(which) => {
                 let (runs, event) = self.dead_letters(operation, which, now).await?;
-                Ok(Plan { event, effect: Effect::Acknowledge(runs), ledger: None })
+                Ok(Plan { event, effect: Effect::Acknowledge(runs), ledger: None, moved: 0 })
             }
             Kind::CatchUp(catch_up) => self.plan_catch_up(operation, catch_up, now).await,
+            Kind::MoveShards(which) => self.take_move_on(operation, which, epoch, now).await,
         }
+    }
+
+    /// What a move does is done when the step is saved: it cannot be one commit, and may be done twice.
+    async fn take_move_on(
+        &self,
+        operation: &Operation,
+        which: &MoveShards,
+        epoch: Epoch,
+        now: Timestamp,
+    ) -> Result<Plan, Error> {
+        let step = MoveStep { operation: operation.id, epoch, shards: which.shards.clone(), to: which.to };
+        let moved = self.store.move_shards(step).await?;
+        let goes_on = |resume_at| Event::Stepped { cursor: Cursor::Start, resume_at };
+        let event = match moved.state {
+            MoveState::Moving => goes_on(now),
+            MoveState::Waiting => goes_on(now + HELD_FOR),
+            MoveState::Done => Event::Succeeded,
+        };
+        Ok(Plan { event, effect: Effect::Nothing, ledger: None, moved: moved.rows })
     }
 
     /// From the newest down: a run that dies again meanwhile is above the cursor and is not met twice.
@@ -278,7 +298,7 @@ impl Engine {
         let job = &stored.job;
         if let JobState::Paused(_) = job.state {
             let event = Event::Stepped { cursor: operation.cursor, resume_at: now + HELD_FOR };
-            return Ok(Plan { event, effect: Effect::Nothing, ledger: None });
+            return Ok(Plan { event, effect: Effect::Nothing, ledger: None, moved: 0 });
         }
         let spec = Spec { schedule: catch_up.schedule.clone(), ..job.spec.clone() };
         let timetable = self.timetables.of(&Job { spec, ..Job::clone(job) })?;
@@ -297,7 +317,7 @@ impl Engine {
         let births = slots.iter().enumerate();
         let births = births.map(|(index, slot)| birth(job, *slot, starts_at(index), &mut None, now));
         let effect = Effect::Births { job: job.id, version: job.version, births: births.collect() };
-        Ok(Plan { event, effect, ledger: None })
+        Ok(Plan { event, effect, ledger: None, moved: 0 })
     }
 }
 
@@ -311,6 +331,8 @@ struct Plan {
     event: Event,
     effect: Effect,
     ledger: Option<LedgerEntry>,
+    /// Rows that were moved.
+    moved: u64,
 }
 
 impl Plan {
@@ -326,9 +348,9 @@ impl Plan {
                 fate,
                 decided_at: now,
             }),
-            (Kind::Redrive(_) | Kind::Acknowledge(_) | Kind::CatchUp(_), _) => None,
+            (Kind::Redrive(_) | Kind::Acknowledge(_) | Kind::CatchUp(_) | Kind::MoveShards(_), _) => None,
         };
-        Plan { event, effect: Effect::Nothing, ledger }
+        Plan { event, effect: Effect::Nothing, ledger, moved: 0 }
     }
 
     fn fail(operation: &Operation, error: &Error, now: Timestamp) -> Self {
@@ -348,6 +370,7 @@ impl Plan {
     fn into_step(self, operation: &Operation, epoch: Option<Epoch>, now: Timestamp) -> Option<Step> {
         let mut operation = operation.clone();
         operation.apply(self.event, now).ok()?;
+        operation.done += self.moved;
         let ledger = self.ledger.into_iter().collect();
         Some(Step { operation, epoch, effect: self.effect, ledger, request: None })
     }

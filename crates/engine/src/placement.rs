@@ -194,15 +194,9 @@ impl Placing {
             self.publish(Epochs::default());
             return Ok(());
         }
-        let is_free = |shard: ShardId| {
-            let ownership = &placement.shards[usize::from(shard.0)];
-            ownership.owner.is_none() || ownership.expires_at < placement.at
-        };
-        let wanted: Vec<ShardId> = targets
-            .iter()
-            .filter(|(shard, target)| **target == self.me.id && is_free(**shard))
-            .map(|(shard, _)| *shard)
-            .collect();
+        let free = placement.shards.iter().filter(|one| one.owner.is_none() || one.expires_at < placement.at);
+        let wanted: Vec<ShardId> =
+            free.map(|one| one.shard).filter(|shard| targets.get(shard) == Some(&self.me.id)).collect();
         let sent = Instant::now();
         let before = Arc::clone(&self.epochs.borrow());
         let held = self.engine.store.acquire(self.me.id, Shards::Some(wanted), self.lease, now).await?;

@@ -498,6 +498,7 @@ impl Engine {
             Refused::WrongVersion { current } => Error::VersionConflict { expected: job.version, current },
             Refused::NoJob => Error::JobNotFound(job.id.to_string()),
             Refused::StaleEpoch
+            | Refused::Elsewhere
             | Refused::NotDue
             | Refused::NoRun
             | Refused::StaleStep

@@ -199,6 +199,21 @@ async fn slots_of_an_outage_are_caught_up_behind_those_that_can_be_on_time() {
 }
 
 #[tokio::test]
+async fn a_short_page_is_not_the_end_of_what_is_overdue() {
+    let world = World::start(0).await;
+    world.store.page_max.store(2, Ordering::Relaxed);
+    for _ in 0..7 {
+        assert!(world.register(spec("@at 2026-01-01T12:00:10Z")).await);
+    }
+    world.set_down(true);
+    world.wait(20).await;
+    world.set_down(false);
+    world.wait(10).await;
+    assert_eq!(world.runs().await.len(), 7, "each once");
+    world.node.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_store_that_is_down_is_not_asked_all_the_time() {
     let world = World::start(1_000).await;
     assert!(world.register(spec("@every 1s")).await);

@@ -213,7 +213,8 @@ impl World {
     }
 
     fn open(&mut self) {
-        let store = Arc::new(Embedded::open(&Options { directory: self.directory(), shards: 4 }).unwrap());
+        let store =
+            Arc::new(Embedded::open(&Options { directory: self.directory(), shards: Some(4) }).unwrap());
         let (clock, entropy) = (Arc::clone(&self.clock), Arc::clone(&self.entropy));
         let engine = Engine::new(store.clone(), clock, entropy, Arc::new(Tzdb::bundled()));
         let owner = engine.new_worker_id();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use punctual_domain::Roles;
+use punctual_store_postgres::Hints;
 use punctual_worker::targets::http::Policy;
 use serde::Deserialize;
 
@@ -25,9 +26,11 @@ pub(crate) struct Settings {
     #[arg(long, env = "PUNCTUAL_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
     /// A PostgreSQL database, shared by all nodes of a cluster, instead of the data directory:
-    /// postgres://user@host/database; with standbys postgres://user@host1,host2/database.
-    #[arg(long, env = "PUNCTUAL_STORE", value_name = "ADDRESS")]
-    store: Option<String>,
+    /// postgres://user@host/database; with standbys postgres://user@host1,host2/database. Given more than once, or
+    /// several with blanks between, for shards that live in several databases.
+    #[arg(long, env = "PUNCTUAL_STORE", value_name = "ADDRESS", value_delimiter = ' ')]
+    #[serde(deserialize_with = "one_or_several")]
+    store: Option<Vec<String>>,
     /// Start only if the schema of the database is up to date, instead of bringing it there: `punctual migrate up` does.
     #[arg(long, env = "PUNCTUAL_NO_MIGRATE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     no_migrate: Option<bool>,
@@ -58,8 +61,8 @@ pub(crate) struct Settings {
     /// Queues that this node's worker serves [default: all].
     #[arg(long, env = "PUNCTUAL_QUEUES", value_name = "QUEUE", value_delimiter = ',')]
     queues: Option<Vec<String>>,
-    /// How nodes hear of each other: `listen` on a connection of its own, or `poll` the database four times a second
-    /// [default: listen].
+    /// How nodes hear of each other: `listen` on a connection of its own, or `poll` the database four times a second,
+    /// which needs no session and so works through PgBouncer in transaction mode [default: listen].
     #[arg(long, env = "PUNCTUAL_WAKEUPS", value_name = "HOW")]
     wakeups: Option<Wakeups>,
     /// Seconds that running attempts get to end when the server is stopped [default: 30].
@@ -95,6 +98,15 @@ pub(crate) enum Wakeups {
     Poll,
 }
 
+impl From<Wakeups> for Hints {
+    fn from(wakeups: Wakeups) -> Self {
+        match wakeups {
+            Wakeups::Listen => Hints::Listen,
+            Wakeups::Poll => Hints::Off,
+        }
+    }
+}
+
 /// How the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -110,7 +122,7 @@ pub(crate) enum LogFormat {
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) data: PathBuf,
-    pub(crate) store: Option<String>,
+    pub(crate) store: Vec<String>,
     pub(crate) no_migrate: bool,
     pub(crate) tzdata: Option<PathBuf>,
     pub(crate) log_format: LogFormat,
@@ -125,6 +137,20 @@ pub(crate) struct Config {
     pub(crate) grace: u64,
     pub(crate) allow_loopback: bool,
     pub(crate) allow_cidrs: Vec<String>,
+}
+
+/// In the file, one address may stand without brackets.
+fn one_or_several<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Addresses {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(Some(match Addresses::deserialize(value)? {
+        Addresses::One(address) => vec![address],
+        Addresses::Several(addresses) => addresses,
+    }))
 }
 
 /// Attempts at a time that no server has memory for.
@@ -142,7 +168,7 @@ impl Config {
         let config = Config {
             listen,
             data: flags.data.or(file.data).unwrap_or_else(|| "punctual-data".into()),
-            store: flags.store.or(file.store),
+            store: flags.store.or(file.store).unwrap_or_default(),
             no_migrate: flags.no_migrate.or(file.no_migrate).unwrap_or(false),
             tzdata: flags.tzdata.or(file.tzdata),
             log_format: flags.log_format.or(file.log_format).unwrap_or(match is_terminal {
@@ -181,9 +207,10 @@ impl Config {
                 self.listen
             ));
         }
-        if let Some(address) = &self.store
-            && !["postgres://", "postgresql://"].iter().any(|scheme| address.starts_with(scheme))
-        {
+        let is_address = |address: &String| {
+            ["postgres://", "postgresql://"].iter().any(|scheme| address.starts_with(scheme))
+        };
+        if !self.store.iter().all(is_address) {
             return wrong("store: not an address such as postgres://user@host/database".into());
         }
         if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
@@ -226,8 +253,8 @@ impl Config {
         };
         line("listen", format!("{:?}", self.listen.to_string()));
         line("data", format!("{:?}", self.data.display().to_string()));
-        if let Some(address) = &self.store {
-            line("store", format!("{address:?}"));
+        if !self.store.is_empty() {
+            line("store", format!("{:?}", self.store));
             line("no-migrate", self.no_migrate.to_string());
         }
         if let Some(directory) = &self.tzdata {

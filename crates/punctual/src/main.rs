@@ -25,6 +25,7 @@ enum Command {
     Backup(commands::backup::Arguments),
     Bench(commands::bench::Arguments),
     Check(commands::check::Arguments),
+    Copy(commands::copy::Arguments),
     DeadLetter(commands::dead_letter::Arguments),
     Explain(commands::explain::Arguments),
     Job(commands::job::Arguments),
@@ -36,6 +37,7 @@ enum Command {
     Tenant(commands::tenant::Arguments),
     Nodes(commands::node::Nodes),
     Shards(commands::node::Shards),
+    Databases(commands::node::Databases),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Backup(arguments) => commands::backup::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Check(arguments) => commands::check::run(&arguments),
+        Command::Copy(arguments) => commands::copy::run(&arguments),
         Command::DeadLetter(arguments) => commands::dead_letter::run(&arguments),
         Command::Explain(arguments) => commands::explain::run(&arguments),
         Command::Job(arguments) => commands::job::run(&arguments),
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Tenant(arguments) => commands::tenant::run(&arguments),
         Command::Nodes(arguments) => commands::node::nodes(&arguments),
         Command::Shards(arguments) => commands::node::shards(&arguments),
+        Command::Databases(arguments) => commands::node::databases(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,7 +16,7 @@ use punctual_engine::{Clock, Engine, Node, Seat, SystemClock, SystemEntropy};
 use punctual_schedule::Tzdb;
 use punctual_store::{Memory, Store};
 use punctual_store_embedded::Embedded;
-use punctual_store_postgres::Postgres;
+use punctual_store_postgres::Several;
 use punctual_worker::targets::function::Functions;
 use punctual_worker::targets::http::{self, Client, Secret};
 use punctual_worker::transport::Unreachable;
@@ -24,16 +24,13 @@ use punctual_worker::{Session, Stopped, Targets, Transport, Worker};
 
 use crate::Error;
 
-/// Shards of a new data directory: enough for a large cluster to share, if the data ever moves to one.
-pub const SHARDS: u16 = 64;
-
 /// Where jobs and runs are kept.
 #[derive(Clone, Debug)]
 pub enum Storage {
     /// In a data directory.
     Embedded(PathBuf),
-    /// In a PostgreSQL database, shared with other nodes.
-    Postgres(punctual_store_postgres::Options),
+    /// In PostgreSQL, shared with other nodes: one database or several.
+    Postgres(Vec<punctual_store_postgres::Options>),
     /// In memory, gone with the process: for tests and comparisons.
     Memory,
 }
@@ -80,8 +77,8 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     /// The store, if it is a data directory.
     pub embedded: Option<Arc<Embedded>>,
-    /// The store, if it is a PostgreSQL database.
-    pub postgres: Option<Arc<Postgres>>,
+    /// The store, if it is in PostgreSQL.
+    pub postgres: Option<Arc<Several>>,
     /// The engine.
     pub engine: Arc<Engine>,
     /// The clock.
@@ -93,13 +90,12 @@ impl Parts {
     pub async fn open(storage: &Storage, tzdb: Arc<Tzdb>) -> Result<Parts, Error> {
         let (mut embedded, mut postgres) = (None, None);
         let store: Arc<dyn Store> = match storage {
-            Storage::Memory => Arc::new(Memory::new(SHARDS)),
+            Storage::Memory => Arc::new(Memory::new(punctual_store_embedded::SHARDS)),
             Storage::Postgres(options) => {
-                Arc::clone(postgres.insert(Arc::new(Postgres::open(options).await?))) as Arc<dyn Store>
+                Arc::clone(postgres.insert(Arc::new(Several::open(options).await?))) as Arc<dyn Store>
             }
             Storage::Embedded(directory) => {
-                let options =
-                    punctual_store_embedded::Options { directory: directory.clone(), shards: SHARDS };
+                let options = punctual_store_embedded::Options { directory: directory.clone(), shards: None };
                 Arc::clone(embedded.insert(Arc::new(Embedded::open(&options)?))) as Arc<dyn Store>
             }
         };

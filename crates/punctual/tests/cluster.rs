@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use punctual_testing::Postgres;
+use punctual_testing::{PgBouncer, Postgres};
 
 use self::server::{Server, command};
 
@@ -94,19 +94,8 @@ fn nodes_share_the_work_and_take_over_from_each_other() {
     let late = register(&[&one, &four], 20, end + SignedDuration::from_secs(5));
     until("jobs of the new node run", || late.iter().all(|job| !slots(&one, job).is_empty()));
 
-    for (job, end) in jobs
-        .iter()
-        .map(|job| (job, end))
-        .chain(late.iter().map(|job| (job, end + SignedDuration::from_secs(5))))
-    {
-        until("the last slot of a job ran", || {
-            slots(&one, job).last().is_some_and(|last| *last + SignedDuration::from_secs(1) > end)
-        });
-        let slots = slots(&one, job);
-        let gaps =
-            slots.windows(2).filter(|pair| pair[1].duration_since(pair[0]) != SignedDuration::from_secs(1));
-        assert_eq!(gaps.count(), 0, "job {job} lost slots: {slots:?}");
-    }
+    ran_to_the_end(&one, &jobs, end);
+    ran_to_the_end(&one, &late, end + SignedDuration::from_secs(5));
     let nodes = command().args(["nodes", "--server", &four.url()]).output().unwrap();
     let nodes = String::from_utf8(nodes.stdout).unwrap();
     assert!(
@@ -116,6 +105,39 @@ fn nodes_share_the_work_and_take_over_from_each_other() {
     let shards = command().args(["shards", "--server", &one.url()]).output().unwrap();
     let shards = String::from_utf8(shards.stdout).unwrap();
     assert!(shards.lines().count() == 3 && shards.contains("OWNER"), "{shards}");
+}
+
+/// Every job ran each of its slots once, up to its end.
+fn ran_to_the_end(of: &Server, jobs: &[String], end: Timestamp) {
+    for job in jobs {
+        until("the last slot of a job ran", || {
+            slots(of, job).last().is_some_and(|last| *last + SignedDuration::from_secs(1) > end)
+        });
+        let slots = slots(of, job);
+        let gaps =
+            slots.windows(2).filter(|pair| pair[1].duration_since(pair[0]) != SignedDuration::from_secs(1));
+        assert_eq!(gaps.count(), 0, "job {job} lost slots: {slots:?}");
+    }
+}
+
+#[test]
+fn nodes_behind_pgbouncer_share_the_work_and_take_over_from_each_other() {
+    let server = Postgres::shared();
+    let bouncer = PgBouncer::start(server, 4);
+    let store = bouncer.through(&server.database());
+    let folder = tempfile::tempdir().unwrap();
+    let [one, two] = ["one", "two"].map(|name| join(&store, folder.path(), name, &["--wakeups", "poll"]));
+    until("two nodes have a half each", || is_fair(&shares(&one), &["one", "two"]));
+    let end = Timestamp::now() + SignedDuration::from_secs(15);
+    let jobs = register(&[&one, &two], 60, end);
+    until("jobs of both nodes run", || jobs.iter().all(|job| !slots(&one, job).is_empty()));
+    two.kill();
+    until("the other has everything", || shares(&one).get("one") == Some(&256));
+    ran_to_the_end(&one, &jobs, end);
+    let migrate = command().args(["migrate", "status", "--store", &store]).output().unwrap();
+    assert!(migrate.status.success(), "{migrate:?}");
+    let (status, log) = one.stop();
+    assert!(status.success() && !log.contains("ERROR"), "{log}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use punctual_api::health::{Readiness, Version};
 use punctual_api::import::{BulkResult, ImportLine};
 use punctual_api::job::{Pause, Trigger, Upcoming};
 use punctual_api::ledger::LedgerEntry;
-use punctual_api::node::{Node, Shard};
+use punctual_api::node::{Database, MoveShards, Node, Shard};
 use punctual_api::operation::Operation;
 use punctual_api::tenant::{Tenant, TenantSpec};
 use punctual_api::{Job, JobSpec, Page, Run, RunSummary};
@@ -261,6 +261,13 @@ pub static TABLE: &[Endpoint] = &[
     on("GET", "/v1/shards", Needs::Admin, "Lists the shards and the nodes that fire them")
         .gives(200, json::<Page<Shard>>())
         .by(|| get(nodes::shards)),
+    on("POST", "/v1/shards/move", Needs::Admin, "Moves shards to another database, as an operation")
+        .takes(json::<MoveShards>())
+        .gives(202, json::<Operation>())
+        .by(|| post(nodes::move_shards)),
+    on("GET", "/v1/databases", Needs::Admin, "Lists the databases and the shards that live in each")
+        .gives(200, json::<Page<Database>>())
+        .by(|| get(nodes::databases)),
     on("GET", "/v1/tenants", Needs::Admin, "Lists the tenants")
         .gives(200, json::<Page<Tenant>>())
         .by(|| get(tenants::list)),

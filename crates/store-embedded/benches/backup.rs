@@ -22,7 +22,7 @@ fn main() {
     let jobs: u64 = std::env::var("PUNCTUAL_BENCH_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(500_000);
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    let store = Embedded::open(&Options { directory: at("data"), shards: 256 }).unwrap();
+    let store = Embedded::open(&Options { directory: at("data"), shards: Some(256) }).unwrap();
     let now = Timestamp::from_second(1_800_000_000).unwrap();
     let numbers: Vec<u64> = (0..jobs).collect();
     for batch in numbers.chunks(BATCH) {

@@ -32,7 +32,7 @@ fn main() {
     let jobs: usize =
         std::env::var("PUNCTUAL_BENCH_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000);
     let directory = tempfile::tempdir().unwrap();
-    let options = Options { directory: directory.path().into(), shards: SHARDS };
+    let options = Options { directory: directory.path().into(), shards: Some(SHARDS) };
     let store = Embedded::open(&options).unwrap();
     let now = Timestamp::from_second(1_800_000_000).unwrap();
     let worker = WorkerId::new(now, 1);

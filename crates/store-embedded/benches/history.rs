@@ -31,7 +31,7 @@ const RARE: TenantId = TenantId(7);
 fn main() {
     let runs: usize = std::env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(300_000);
     let directory = tempfile::tempdir().unwrap();
-    let options = Options { directory: directory.path().into(), shards: SHARDS };
+    let options = Options { directory: directory.path().into(), shards: Some(SHARDS) };
     let store = Embedded::open(&options).unwrap();
     let now = Timestamp::from_second(1_800_000_000).unwrap();
     let worker = WorkerId::new(now, 1);

@@ -229,18 +229,8 @@ impl Recent {
     pub(crate) fn load(&self, connection: &Connection, partitions: &Partitions) -> Result<(), Error> {
         let mut fresh = Lists::default();
         for partition in partitions.iter() {
-            let mut births = Births::of(partition.id, 0);
-            let mut after = partition.from.as_i64() - 1;
-            if let Some((number, last)) = newest_segment(connection, partition.id)? {
-                (births.number, after) = (number + 1, last);
-            }
-            for (sequence, head) in unsorted(connection, partition, after)? {
-                births.push(head.job, head.tenant, sequence);
-                if births.len() >= self.size {
-                    let next = Births::of(partition.id, births.number + 1);
-                    fresh.complete.push(Arc::new(std::mem::replace(&mut births, next)));
-                }
-            }
+            let (complete, births) = unwritten(connection, partition, self.size)?;
+            fresh.complete.extend(complete);
             match partition.to {
                 None => fresh.growing.push(births),
                 Some(_) if births.last().is_some() => fresh.complete.push(Arc::new(births)),
@@ -250,6 +240,28 @@ impl Recent {
         *self.lists() = fresh;
         Ok(())
     }
+}
+
+/// The births of a partition that are in no segment yet: complete lists, and the rest.
+pub(crate) fn unwritten(
+    connection: &Connection,
+    partition: &Partition,
+    size: usize,
+) -> Result<(Vec<Arc<Births>>, Births), Error> {
+    let mut complete = Vec::new();
+    let mut births = Births::of(partition.id, 0);
+    let mut after = partition.from.as_i64() - 1;
+    if let Some((number, last)) = newest_segment(connection, partition.id)? {
+        (births.number, after) = (number + 1, last);
+    }
+    for (sequence, head) in unsorted(connection, partition, after)? {
+        births.push(head.job, head.tenant, sequence);
+        if births.len() >= size {
+            let next = Births::of(partition.id, births.number + 1);
+            complete.push(Arc::new(std::mem::replace(&mut births, next)));
+        }
+    }
+    Ok((complete, births))
 }
 
 fn newest_segment(connection: &Connection, partition: i64) -> Result<Option<(i64, i64)>, Error> {

@@ -14,90 +14,16 @@ mod listed;
 mod runs;
 mod tables;
 
-use std::fmt;
 use std::path::Path;
 
 use jiff::Timestamp;
 use punctual_store::Error;
+use punctual_store::check::{Checked, FINDINGS_MAX};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::directory::{Directory, MANIFEST};
 use crate::error::{OpenError, failed};
 use crate::schema;
-
-/// Findings that are told one by one; of more only the number is.
-const FINDINGS_MAX: usize = 100;
-
-/// What a check has seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
-    /// The format of the database.
-    pub format: i64,
-    /// Shards.
-    pub shards: u64,
-    /// Tenants.
-    pub tenants: u64,
-    /// Jobs, deleted ones too.
-    pub jobs: u64,
-    /// Due entries that count.
-    pub due: u64,
-    /// Due entries of older versions of their jobs, which are dropped when their time comes.
-    pub due_stale: u64,
-    /// Runs that have not ended.
-    pub open_runs: u64,
-    /// Of these, runs that an attempt holds a lease on.
-    pub running: u64,
-    /// Runs that have ended.
-    pub history: u64,
-    /// Partitions of history.
-    pub partitions: u64,
-    /// Runs that ended badly and wait for somebody.
-    pub dead_letters: u64,
-    /// Entries of the ledger.
-    pub ledger: u64,
-    /// Operations, ended ones too.
-    pub operations: u64,
-    /// What is wrong, as far as it is told one by one.
-    pub findings: Vec<Finding>,
-    /// How many things are wrong.
-    pub wrong: u64,
-}
-
-/// Something that must not be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The table or the file.
-    pub place: String,
-    /// Which row, and what is wrong with it.
-    pub what: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)
-    }
-}
-
-impl Checked {
-    /// Whether nothing is wrong.
-    pub fn is_sound(&self) -> bool {
-        self.wrong == 0
-    }
-
-    fn find(&mut self, place: impl Into<String>, what: impl Into<String>) {
-        self.wrong += 1;
-        if self.findings.len() < FINDINGS_MAX {
-            self.findings.push(Finding { place: place.into(), what: what.into() });
-        }
-    }
-
-    /// A part of the check that cannot go on is a finding; the other parts go on.
-    fn attempt(&mut self, place: &str, part: impl FnOnce(&mut Self) -> Result<(), Error>) {
-        if let Err(error) = part(self) {
-            self.find(place, error.to_string());
-        }
-    }
-}
 
 /// Checks a data directory that no process has open, or a backup. `now` decides which jobs have slots to come.
 ///
@@ -123,6 +49,12 @@ pub fn check(directory: &Path, now: Timestamp) -> Result<Checked, OpenError> {
     schema::keep_log(&connection).map_err(damaged)?;
     checked.format = schema::verify(&connection, &database)?;
     checked.attempt("punctual.db", |checked| integrity(checked, &connection));
+    checked.attempt("meta", |checked| {
+        if let Some(note) = crate::transfer::note(&connection)? {
+            checked.find("meta", format!("a copy of {} into it is not finished", note.from.name));
+        }
+        Ok(())
+    });
     heads::fill(&mut checked, &connection);
     tables::check(&mut checked, &connection);
     jobs::check(&mut checked, &connection, now);

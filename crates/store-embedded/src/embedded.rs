@@ -23,16 +23,19 @@ use crate::directory::Directory;
 use crate::error::{OpenError, failed};
 use crate::open_runs::Memory;
 use crate::writer::{Writer, Writers};
-use crate::{read, schema};
+use crate::{read, schema, transfer};
 
 /// How a data directory is opened.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The directory; created if it is not there.
     pub directory: PathBuf,
-    /// How many shards jobs are spread over; fixed when the directory is created.
-    pub shards: u16,
+    /// How many shards a new directory gets; none takes what the directory has.
+    pub shards: Option<u16>,
 }
+
+/// Shards of a new directory without a wish: enough for a large cluster to share, if the data ever moves to one.
+pub const SHARDS: u16 = 64;
 
 /// What tests change about opening.
 #[doc(hidden)]
@@ -68,8 +71,11 @@ impl Embedded {
         let directory = Arc::new(Directory::take(&options.directory)?);
         directory.verify()?;
         let database = directory.database();
-        let connection = schema::open_writer(&database, options.shards)?;
+        let connection = schema::open_writer(&database, options.shards, SHARDS)?;
         let damaged = |error: Error| OpenError::Damaged { path: database.clone(), reason: error.to_string() };
+        if let Some(note) = transfer::note(&connection).map_err(damaged)? {
+            return Err(OpenError::Unfinished { path: options.directory.clone(), from: note.from.name });
+        }
         let recent = Arc::new(Recent::new(opening.segment_births));
         let mut memory = Memory::load(&connection, &recent).map_err(damaged)?;
         if !opening.is_same_process {
@@ -79,12 +85,13 @@ impl Embedded {
             path: options.directory.clone(),
             reason: error.to_string(),
         };
+        let shards = memory.shards.len() as u16;
         let writer = Writer { connection, memory, recent: Arc::clone(&recent) };
         let readers = Readers::start(&database).map_err(damaged)?;
         directory.mark_open()?;
         let writers = Writers::start(writer, Arc::clone(&directory)).map_err(unusable)?;
         let attendances = Mutex::default();
-        Ok(Embedded { shards: options.shards, recent, attendances, readers, writers, directory })
+        Ok(Embedded { shards, recent, attendances, readers, writers, directory })
     }
 
     fn attendances(&self) -> MutexGuard<'_, Attendances> {

@@ -47,6 +47,16 @@ pub enum OpenError {
     /// It holds a backup.
     #[error("{0} is a backup, not a data directory; restore it into an empty directory")]
     IsBackup(PathBuf),
+    /// A copy into it was interrupted.
+    #[error(
+        "{path} is an unfinished copy of {from}; run the same `punctual copy` again to finish it, or empty the directory"
+    )]
+    Unfinished {
+        /// The directory.
+        path: PathBuf,
+        /// What is copied.
+        from: String,
+    },
     /// It was created with another number of shards.
     #[error("the data directory has {found} shards, not {wanted}; the number is fixed when it is created")]
     Shards {

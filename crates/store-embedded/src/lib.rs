@@ -21,12 +21,15 @@ mod partition;
 mod read;
 mod row;
 mod schema;
+mod transfer;
 mod write;
 mod writer;
 
 pub use backup::{BackupError, Counts, Manifest, Phase, Progress, backup, restore};
-pub use check::{Checked, Finding, check};
+pub use check::check;
 #[doc(hidden)]
 pub use embedded::Opening;
-pub use embedded::{Embedded, Options};
+pub use embedded::{Embedded, Options, SHARDS};
 pub use error::OpenError;
+pub use punctual_store::check::{Checked, Finding};
+pub use transfer::Side;

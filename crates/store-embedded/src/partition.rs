@@ -21,7 +21,7 @@ use crate::row::{self, COLUMNS, damaged};
 pub(crate) const KEPT: i64 = 0;
 
 /// A larger one would stall the writer for too long when it is dropped.
-const ROWS_MAX: u64 = 1_000_000;
+pub(crate) const ROWS_MAX: u64 = 1_000_000;
 
 /// A partition of history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,7 +301,7 @@ pub(crate) fn create_table(connection: &Connection, id: i64) -> rusqlite::Result
         .execute_batch(&format!("create table history_{id} (seq integer primary key, record blob not null)"))
 }
 
-fn index(retention: Retention) -> usize {
+pub(crate) fn index(retention: Retention) -> usize {
     Retention::ALL.iter().position(|class| *class == retention).unwrap_or(0)
 }
 
@@ -309,12 +309,12 @@ fn age(sequence: Sequence, now: Timestamp) -> SignedDuration {
     now.duration_since(sequence.born_at())
 }
 
-fn kept(retention: Retention) -> SignedDuration {
+pub(crate) fn kept(retention: Retention) -> SignedDuration {
     SignedDuration::from_hours(24 * i64::from(retention.days()))
 }
 
 /// How long a partition takes births at most, so that history is dropped soon after its time.
-fn period(retention: Retention) -> SignedDuration {
+pub(crate) fn period(retention: Retention) -> SignedDuration {
     SignedDuration::from_hours(match retention {
         Retention::Day => 1,
         Retention::Week => 6,

@@ -15,10 +15,11 @@ pub(crate) const FORMAT: i64 = 1;
 const APPLICATION: i64 = 0x5063_746c;
 
 /// Opens the connection that writes, creating the database if there is none.
-pub(crate) fn open_writer(path: &Path, shards: u16) -> Result<Connection, OpenError> {
+/// A new one gets `default` shards, unless another number is wanted; one that is there must have the number that is.
+pub(crate) fn open_writer(path: &Path, wanted: Option<u16>, default: u16) -> Result<Connection, OpenError> {
     let damaged = |error: rusqlite::Error| damaged(path, &error);
     if !path.exists() {
-        create(path, shards)
+        create(path, wanted.unwrap_or(default))
             .map_err(|error| OpenError::Unusable { path: path.into(), reason: error.to_string() })?;
     }
     let connection = Connection::open(path).map_err(damaged)?;
@@ -41,8 +42,8 @@ pub(crate) fn open_writer(path: &Path, shards: u16) -> Result<Connection, OpenEr
         .optional()
         .map_err(damaged)?;
     match count {
-        Some(found) if found == shards => Ok(connection),
-        found => Err(OpenError::Shards { found: found.unwrap_or(0), wanted: shards }),
+        Some(found) if wanted.is_none_or(|wanted| found == wanted) => Ok(connection),
+        found => Err(OpenError::Shards { found: found.unwrap_or(0), wanted: wanted.unwrap_or(default) }),
     }
 }
 
@@ -140,7 +141,7 @@ mod tests {
     #[test]
     fn the_cache_is_small_until_a_commit_need_not_walk_it() {
         let directory = tempfile::tempdir().unwrap();
-        let connection = open_writer(&directory.path().join("punctual.db"), 4).unwrap();
+        let connection = open_writer(&directory.path().join("punctual.db"), None, 4).unwrap();
         let pragma =
             |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
         assert_eq!((pragma("page_size"), pragma("cache_size")), (4_096, -32_768));

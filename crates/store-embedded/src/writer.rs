@@ -452,7 +452,7 @@ mod tests {
     #[test]
     fn a_write_does_not_happen_outside_a_transaction() {
         let directory = tempfile::tempdir().unwrap();
-        let connection = schema::open_writer(&directory.path().join("punctual.db"), 4).unwrap();
+        let connection = schema::open_writer(&directory.path().join("punctual.db"), None, 4).unwrap();
         let recent = Arc::new(Recent::new(births::SEGMENT_BIRTHS));
         let memory = Memory::load(&connection, &recent).unwrap();
         let mut writer = Writer { connection, memory, recent };

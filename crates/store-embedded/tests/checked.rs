@@ -32,7 +32,7 @@ fn now() -> Timestamp {
 }
 
 fn open_small(directory: &Path) -> Arc<Embedded> {
-    let options = Options { directory: directory.into(), shards: SHARDS };
+    let options = Options { directory: directory.into(), shards: Some(SHARDS) };
     let opening = Opening { segment_births: SEGMENT_BIRTHS, is_same_process: false };
     Arc::new(Embedded::open_as(&options, opening).unwrap())
 }

@@ -12,7 +12,7 @@ use punctual_store::{Birth, Claim, Held, Shards, Store, Trigger};
 use punctual_store_embedded::{Embedded, OpenError, Opening, Options, check};
 
 fn options(directory: &tempfile::TempDir) -> Options {
-    Options { directory: directory.path().join("data"), shards: SHARDS }
+    Options { directory: directory.path().join("data"), shards: Some(SHARDS) }
 }
 
 fn run(case: Case) {
@@ -190,7 +190,7 @@ fn what_is_not_ours_or_damaged_is_refused() {
     assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
     std::fs::remove_file(&file).unwrap();
     drop(Embedded::open(&options(&directory)).unwrap());
-    let other = Options { shards: SHARDS * 2, ..options(&directory) };
+    let other = Options { shards: Some(SHARDS * 2), ..options(&directory) };
     let error = Embedded::open(&other).unwrap_err();
     assert!(matches!(error, OpenError::Shards { found: SHARDS, .. }), "{error}");
 }

@@ -247,7 +247,7 @@ impl Store for Reopened {
 
 fn run(case: Case) {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options { directory: directory.path().join("data"), shards: SHARDS };
+    let options = Options { directory: directory.path().join("data"), shards: Some(SHARDS) };
     let store = Reopened {
         options,
         store: Mutex::new(None),

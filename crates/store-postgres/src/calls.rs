@@ -8,9 +8,10 @@ use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Object, PoolError, TimeoutType};
+use deadpool_postgres::{PoolError, TimeoutType};
 use punctual_store::{Durations, Error, Fault, Figures, Health};
 
+use crate::client::Client;
 use crate::error::{Failed, Kind, reason};
 use crate::postgres::Postgres;
 
@@ -115,11 +116,11 @@ impl Postgres {
             Ok(result) => result,
             Err(_) => Err(self.stalled()),
         };
-        let mut counted = self.calls.counted();
-        counted.verbs.entry(verb).or_default().observe(begun.elapsed());
+        self.calls.counted().verbs.entry(verb).or_default().observe(begun.elapsed());
         result.map_err(|failed| {
             let (kind, error) = failed.told();
-            counted.faults.entry(kind).or_default().1 += 1;
+            self.notice(kind, &error.to_string());
+            self.calls.counted().faults.entry(kind).or_default().1 += 1;
             error
         })
     }
@@ -149,6 +150,7 @@ impl Postgres {
             Err(Failed::Again(kind, reason)) => (kind, reason),
             Err(failed @ Failed::Error(..)) => return Err(failed),
         };
+        self.notice(kind, &reason);
         if kind == Kind::Partition {
             self.partitions.forget();
         }
@@ -160,23 +162,46 @@ impl Postgres {
         Ok(None)
     }
 
-    /// A connection of the pool.
-    pub(crate) async fn connection(&self) -> Result<Object, Failed> {
+    /// A connection to the database.
+    pub(crate) async fn connection(&self) -> Result<Client<'static>, Failed> {
         let begun = Instant::now();
-        let result = self.pool.get().await;
+        let result = self.connections.get().await;
         self.calls.counted().waits.observe(begun.elapsed());
-        result.inspect(|_| self.calls.reached()).map_err(|error| {
-            let failed = unconnected(&error);
-            if let Failed::Error(Kind::Unreachable, error) = &failed {
+        let client = match result {
+            Ok(client) => self.within_reach(client).await,
+            Err(error) => Err(unconnected(&error)),
+        };
+        client.inspect(|_| self.calls.reached()).inspect_err(|failed| {
+            if let Failed::Error(Kind::Unreachable, error) = failed {
                 self.calls.out_of_reach(error);
             }
-            failed
         })
+    }
+
+    /// Without a session, a connection is one to a pool, which may be there while the database is not: after an outage it
+    /// is asked.
+    async fn within_reach(&self, client: Client<'static>) -> Result<Client<'static>, Failed> {
+        if client.has_session() || self.calls.health().writable {
+            return Ok(client);
+        }
+        match client.batch_execute("select").await {
+            Ok(()) => Ok(client),
+            Err(error) => {
+                Err(Failed::Error(Kind::Unreachable, Error::Unavailable { reason: reason(&error) }))
+            }
+        }
+    }
+
+    /// A try has failed. If the pool in between says that it lost the database, that is an outage.
+    fn notice(&self, kind: Kind, reason: &str) {
+        if kind == Kind::Disconnected && !self.connections.are_sessions() {
+            self.calls.out_of_reach(&Error::Unavailable { reason: reason.into() });
+        }
     }
 
     /// The database did not answer in time. Its other connections are no better: whoever comes next gets new ones.
     fn stalled(&self) -> Failed {
-        self.pool.retain(|_, _| false);
+        self.connections.renew();
         let reason = format!("the database did not answer for {} seconds", self.patience.as_secs_f32());
         let error = Error::Unavailable { reason };
         self.calls.out_of_reach(&error);

@@ -22,7 +22,7 @@ use crate::partition::{Ended, end};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::requests::remember;
-use crate::row::{Entry, job_id, job_state, job_uuid, millis, shards};
+use crate::row::{Entry, is_held, job_id, job_state, job_uuid, millis, shards};
 use crate::work::Work;
 
 /// A put, ready to be written.
@@ -73,7 +73,10 @@ impl Postgres {
                 .collect();
             let (mut answers, mut due) = (Vec::with_capacity(changes.len()), Vec::new());
             for (place, change) in changes {
-                let answer = self.change_one(&transaction, change, &jobs, now).await?;
+                let answer = match is_held(&held, change.put.job.id.shard()) {
+                    true => self.change_one(&transaction, change, &jobs, now).await?,
+                    false => Err(Refused::Elsewhere),
+                };
                 if let Ok(taken) = &answer {
                     let job = &change.put.job;
                     jobs.insert(job.id, (job.version, change.key().map(String::from)));
@@ -121,7 +124,7 @@ impl Postgres {
             }
         }
         if let Some(request) = &put.request
-            && remember(&**transaction, &[request], now).await? != [true]
+            && remember(transaction, &[(request, job.id.shard())], now).await? != [true]
         {
             return refuse(Refused::Repeated);
         }

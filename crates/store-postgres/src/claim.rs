@@ -15,6 +15,7 @@ use punctual_store::{Claim, Heartbeat, Held, Shards};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::client::Client;
 use crate::connect::Time;
 use crate::depth::Moves;
 use crate::error::{Failed, failed};
@@ -23,13 +24,13 @@ use crate::row::{DELAYED, Entry, READY, RUNNING, lane, millis, numbers, timestam
 use crate::work::Work;
 
 /// Runs whose time has come get their turn, in portions.
-const PROMOTE: &str = "
+pub(crate) const PROMOTE: &str = "
 update open_runs o set line = 1
 from (
     select seq from open_runs where line = 0 and available_at <= $1 order by available_at, seq limit 10000
     for update skip locked
 ) due
-where o.seq = due.seq returning o.lane";
+where o.seq = any(array[due.seq]) returning o.lane";
 
 /// The first in line that nobody else is claiming.
 const TAKE: &str = "
@@ -38,9 +39,9 @@ where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] i
     and not exists (select from workers where id = $4 and is_dead)
 order by lane, urgency, available_at, seq limit $1 for update skip locked";
 
-const LEASE: &str = "
+pub(crate) const LEASE: &str = "
 update open_runs o set line = 2, worker = $1, claimed_at = punctual_now($2), revision = x.revision, record = x.record
-from unnest($3::bigint[], $4::int[], $5::bytea[]) x (seq, revision, record) where o.seq = x.seq";
+from unnest($3::bigint[], $4::int[], $5::bytea[]) x (seq, revision, record) where o.seq = any(array[x.seq])";
 
 /// The first that may be claimed, in its order; otherwise the first whose time comes.
 const NEXT: &str = "
@@ -202,10 +203,7 @@ impl Postgres {
 }
 
 /// What living workers have listed.
-async fn listed(
-    client: &deadpool_postgres::Object,
-    workers: &[Uuid],
-) -> Result<HashSet<(Uuid, Held)>, Failed> {
+async fn listed(client: &Client<'_>, workers: &[Uuid]) -> Result<HashSet<(Uuid, Held)>, Failed> {
     let sql = "select id, held_seq, held_attempt from workers where id = any($1) and not is_dead";
     let statement = client.prepare_cached(sql).await.map_err(failed)?;
     let mut listed = HashSet::new();

@@ -20,28 +20,31 @@ use crate::ended::end_jobs;
 use crate::error::Failed;
 use crate::fire::SHARE_SHARDS;
 use crate::open_runs::OpenColumns;
-use crate::partition::{Ended, end};
+use crate::partition::{Ended, FAILED, end};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::row::{Entry, job_uuid, millis};
 use crate::wakeups::Wakeups;
 use crate::work::Work;
 
-/// Exchanges open runs for history, $1 to $7, if they have the revisions $8. Tells which did.
-const EXCHANGE: &str = "
+/// Exchanges open runs for history, $1 to $7, if they have the revisions $8; $9 to $11 are those of them that are dead
+/// letters then. Tells which had others. Open runs are found by their primary key.
+pub(crate) const EXCHANGE: &str = "
 with gone as (
-    delete from open_runs o using unnest($4::bigint[], $8::int[]) a (seq, revision)
-    where o.seq = a.seq and o.revision = a.revision returning o.seq
+    delete from open_runs o
+    where o.seq = any($4::bigint[])
+        and ((o.seq, o.revision) in (select x.seq, x.revision from unnest($4::bigint[], $8::int[]) x (seq, revision))) is true
+    returning o.seq
 ), ended as (
     insert into history (class, state, tenant, seq, job, keep_until, record)
     select x.* from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[],
         $7::bytea[]) x (class, state, tenant, seq, job, keep_until, record)
     where (x.seq in (select seq from gone)) is true
-    returning state, seq, tenant, job
 ), dead as (
-    insert into dead_letters select seq, tenant, job from ended where state in (11, 12) on conflict do nothing
+    insert into dead_letters select x.* from unnest($9::bigint[], $10::int[], $11::uuid[]) x (seq, tenant, job)
+    where (x.seq in (select seq from gone)) is true on conflict do nothing
 )
-select seq from gone";
+select x.seq from unnest($4::bigint[]) x (seq) where x.seq not in (select seq from gone)";
 
 const LOCK_OPEN: &str =
     "select seq, revision, record, line from open_runs where seq = any($1) order by seq for update";
@@ -68,9 +71,10 @@ impl Postgres {
         }
         if !revisions.is_empty() {
             for sequence in self.exchange(&ended, &revisions).await? {
-                if let Some((place, run)) = places.remove(&sequence) {
-                    answers[place] = Some(Ok(run));
-                }
+                places.remove(&sequence);
+            }
+            for (place, run) in places.into_values() {
+                answers[place] = Some(Ok(run));
             }
         }
         let rest: Vec<usize> = (0..answers.len()).filter(|place| answers[*place].is_none()).collect();
@@ -83,13 +87,20 @@ impl Postgres {
         Ok(answers.into_iter().flatten().collect())
     }
 
+    /// Tells which were not as they were seen.
     async fn exchange(&self, ended: &Ended, revisions: &[i32]) -> Result<Vec<i64>, Failed> {
         self.ensure(ended.partitions.iter().copied()).await?;
         let revisions = revisions.to_vec();
+        let dead: Vec<usize> =
+            (0..ended.seq.len()).filter(|place| FAILED.contains(&ended.state[*place])).collect();
+        let sequences: Vec<i64> = dead.iter().map(|place| ended.seq[*place]).collect();
+        let tenants: Vec<i32> = dead.iter().map(|place| ended.tenant[*place]).collect();
+        let jobs: Vec<Uuid> = dead.iter().map(|place| ended.job[*place]).collect();
         transact!(self, |client| {
             let statement = client.prepare_cached(EXCHANGE).await?;
             let mut values: Vec<&(dyn ToSql + Sync)> = ended.values().into();
-            values.push(&revisions);
+            let more: [&(dyn ToSql + Sync); 4] = [&revisions, &sequences, &tenants, &jobs];
+            values.extend(more);
             let rows = client.query(&statement, &values).await?;
             Ok(rows.iter().map(|row| row.get(0)).collect())
         })

@@ -1,13 +1,18 @@
 //! Connections, and how a verb uses one.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime,
+};
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 
-use crate::error::{OpenError, reason};
+use crate::calls::unconnected;
+use crate::client::Client;
+use crate::error::{Failed, OpenError, reason};
 use crate::tls::{Connector, Tls};
 use crate::wakeups::Hints;
 
@@ -58,10 +63,18 @@ pub enum Time {
 }
 
 /// Only statements over few rows are sent, and every one has its index; but a plan that was made while a table was
-/// small would be kept when it is large. So joins go row by row; a list is looked up in a hashed one by
-/// `(x in (select ...)) is true`, which the planner does not turn into a join.
-const SETTINGS: &str = "set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; \
-     set enable_material = off; set jit = off; set idle_in_transaction_session_timeout = '30s'";
+/// small would be kept when it is large, and one that was made when it was counted as empty is worse. So joins go row by
+/// row; a list is looked up in a hashed one by `(x in (select ...)) is true`, which the planner does not turn into a join; and
+/// a list of keys finds its rows by `t.key = any(array[x.key])`, which leaves it no other order than from the list to the
+/// index.
+const SETTINGS: [&str; 6] = [
+    "enable_seqscan = off",
+    "enable_hashjoin = off",
+    "enable_mergejoin = off",
+    "enable_material = off",
+    "jit = off",
+    "idle_in_transaction_session_timeout = '30s'",
+];
 
 /// How long a server may take to accept a connection, and then to greet.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -85,25 +98,86 @@ pub(crate) fn config(options: &Options) -> Result<(Config, Connector), OpenError
     Ok((config, tls.connector().map_err(wrong)?))
 }
 
-pub(crate) fn pool(options: &Options) -> Result<Pool, OpenError> {
-    let wrong = |reason: String| OpenError::Address { address: without_password(&options.address), reason };
-    let (config, tls) = config(options)?;
-    let hosts = config.get_hosts().len() as u32;
-    let manager =
-        Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-    let settings = format!("{SETTINGS}; set statement_timeout = {}", options.statement_timeout.as_millis());
-    let settings = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
-        let settings = settings.clone();
-        Box::pin(async move { client.batch_execute(&settings).await.map_err(HookError::Backend) })
-    });
-    Pool::builder(manager)
-        .max_size(options.connections)
-        .runtime(Runtime::Tokio1)
-        .wait_timeout(Some(options.wait))
-        .create_timeout(Some(CONNECT * (hosts + 1)))
-        .post_create(settings)
-        .build()
-        .map_err(|error| wrong(error.to_string()))
+/// The connections of a store.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    pool: Pool,
+    /// What every transaction begins with, where no connection is a session of its own.
+    settings: Option<Arc<str>>,
+}
+
+impl Connections {
+    /// Connects when the first is asked for.
+    pub(crate) fn new(options: &Options) -> Result<Self, OpenError> {
+        let wrong =
+            |reason: String| OpenError::Address { address: without_password(&options.address), reason };
+        let (config, tls) = config(options)?;
+        let hosts = config.get_hosts().len() as u32;
+        let manager =
+            Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let mut pool = Pool::builder(manager)
+            .max_size(options.connections)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(options.wait))
+            .create_timeout(Some(CONNECT * (hosts + 1)));
+        let has_sessions = options.hints == Hints::Listen;
+        if has_sessions {
+            let settings = settings("set", options);
+            pool = pool.post_create(Hook::async_fn(move |client: &mut ClientWrapper, _| {
+                let settings = settings.clone();
+                Box::pin(async move { client.batch_execute(&settings).await.map_err(HookError::Backend) })
+            }));
+        }
+        let pool = pool.build().map_err(|error| wrong(error.to_string()))?;
+        let settings = (!has_sessions).then(|| settings("set local", options).into());
+        Ok(Connections { pool, settings })
+    }
+
+    pub(crate) async fn get(&self) -> Result<Client<'static>, PoolError> {
+        Ok(Client::new(self.pool.get().await?, self.settings.clone()))
+    }
+
+    /// Whether each connection is a session of its own.
+    pub(crate) fn are_sessions(&self) -> bool {
+        self.settings.is_none()
+    }
+
+    /// Whoever comes next gets a new one.
+    pub(crate) fn renew(&self) {
+        self.pool.retain(|_, _| false);
+    }
+}
+
+/// Connections that are sessions, whatever the options say: for whoever reads or writes all of a database.
+pub(crate) fn sessions(options: &Options) -> Result<Pool, OpenError> {
+    Ok(Connections::new(&Options { hints: Hints::Listen, ..options.clone() })?.pool)
+}
+
+/// Refuses an address behind which two connections were found to be one: what is prepared on such a connection may be
+/// another's statement a moment later. Under load they may be found to be two.
+pub(crate) async fn check_sessions(options: &Options) -> Result<(), OpenError> {
+    if options.hints == Hints::Off {
+        return Ok(());
+    }
+    let connections = Connections::new(&Options { hints: Hints::Off, connections: 2, ..options.clone() })?;
+    let unreachable = |failed: Failed| OpenError::Unreachable { reason: failed.told().1.to_string() };
+    let connect = || async { connections.get().await.map_err(|error| unreachable(unconnected(&error))) };
+    let (one, other) = (connect().await?, connect().await?);
+    let mut servers = Vec::new();
+    for client in [one, other] {
+        let row = client.query_one("select pg_backend_pid()", &[]).await;
+        servers.push(row.map_err(|error| unreachable(error.into()))?.get::<_, i32>(0));
+    }
+    match servers[0] == servers[1] {
+        true => Err(OpenError::NoSession { address: without_password(&options.address) }),
+        false => Ok(()),
+    }
+}
+
+fn settings(set: &str, options: &Options) -> String {
+    let timeout = format!("statement_timeout = {}", options.statement_timeout.as_millis());
+    let settings = SETTINGS.into_iter().chain([timeout.as_str()]);
+    settings.map(|setting| format!("{set} {setting}")).collect::<Vec<_>>().join("; ")
 }
 
 /// An address that may be shown.

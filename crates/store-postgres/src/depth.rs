@@ -5,10 +5,10 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deadpool_postgres::Object;
 use punctual_domain::job::Lane;
 use punctual_store::Waiting;
 
+use crate::client::Client;
 use crate::error::{Failed, failed};
 use crate::row::{READY, lane};
 
@@ -38,7 +38,7 @@ impl Depth {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) async fn load(&self, client: &Object) -> Result<(), Failed> {
+    pub(crate) async fn load(&self, client: &Client<'_>) -> Result<(), Failed> {
         let sql = "select lane, count(*) from open_runs where line = 1 group by lane";
         let mut waiting = Waiting::default();
         for row in client.query(sql, &[]).await.map_err(failed)? {

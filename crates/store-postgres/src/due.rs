@@ -70,7 +70,7 @@ pub(crate) const DELETE_DUE: &str = "
 delete from due d
 using unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[])
     with ordinality a (shard, at, lane, tenant, job, version, slot, n)
-where d.shard = a.shard and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
+where d.shard = any(array[a.shard]) and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
     and d.version = a.version and d.slot = a.slot
 returning a.n";
 
@@ -79,7 +79,7 @@ pub(crate) const FIND_DUE: &str = "
 select a.n
 from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[])
     with ordinality a (shard, at, lane, tenant, job, version, slot, n)
-join due d on d.shard = a.shard and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
+join due d on d.shard = any(array[a.shard]) and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
     and d.version = a.version and d.slot = a.slot";
 
 /// The first entries of every shard.
@@ -100,7 +100,8 @@ from shards s cross join lateral (
 ) e
 where $1::smallint[] is null or s.shard = any($1)";
 
-fn read(row: &Row) -> Result<Due, Error> {
+/// Reads an entry from a row of its shard and all its columns.
+pub(crate) fn read(row: &Row) -> Result<Due, Error> {
     let key = DueKey {
         at: timestamp(row.get(1))?,
         lane: lane(row.get(2))?,
@@ -114,8 +115,9 @@ impl Postgres {
     pub(crate) async fn due(&self, query: &DueQuery) -> Result<DuePage, Failed> {
         let shards = numbers(&query.shards);
         let count = shards.as_ref().map_or(usize::from(self.shard_count), Vec::len).max(1);
-        // As many of every shard as are likely among the first of all.
-        let mut per_shard = (query.limit * 2).div_ceil(count) + 8;
+        // As many of every shard as are likely among the first of all, where entries are spread by chance.
+        let mean = query.limit.div_ceil(count);
+        let mut per_shard = mean + 4 * mean.isqrt() + 8;
         loop {
             let mut entries = self.first_of_shards(&shards, query.after, per_shard).await?;
             let complete_until = self.complete_until(&entries, per_shard);

@@ -1,6 +1,6 @@
 //! Jobs that are over or deleted: they go when nothing is left of their history.
 //!
-//! Noted when their last due entry is fired, in an order that follows time; looked at when their class of retention has
+//! Noted in lists when their last due entries are fired, in an order that follows time; looked at when their class of retention has
 //! passed. Promise: a job that was changed since stays, and so does one of which a run is left.
 
 use jiff::Timestamp;
@@ -15,22 +15,33 @@ use crate::postgres::{Postgres, transact};
 use crate::row::{job_id, job_uuid, millis, shards};
 use crate::work::Work;
 
+/// All that is noted at once and looked at at the same time is one row.
 const END: &str = "
-insert into ended_jobs select * from unnest($1::bigint[], $2::uuid[], $3::int[]) on conflict do nothing";
+insert into ended_lists (forget_at, count, jobs, versions)
+select forget_at, count(*), array_agg(job), array_agg(version)
+from unnest($1::bigint[], $2::uuid[], $3::int[]) x (forget_at, job, version) group by forget_at";
 
-/// Jobs whose time has come, and are as they were when they were over.
-const LOOK_AT: &str = "
+/// Jobs whose time has come, as nodes of the first schemas noted them.
+const LOOK_AT_JOBS: &str = "
 delete from ended_jobs where (forget_at, job, version) in (
     select forget_at, job, version from ended_jobs where forget_at < $1 order by forget_at limit $2
     for update skip locked)
 returning job, version";
 
-const HOLD: &str = "
+/// Jobs whose time has come: of the first lists so many that they have $2 jobs, and one at least.
+pub(crate) const LOOK_AT_LISTS: &str = "
+delete from ended_lists e using (
+    select forget_at, id, sum(count) over (order by forget_at, id) - count as before
+    from (select forget_at, id, count from ended_lists where forget_at < $1 order by forget_at, id limit $2) l
+) l where e.forget_at = any(array[l.forget_at]) and e.id = l.id and l.before < $2
+returning e.jobs, e.versions";
+
+pub(crate) const HOLD: &str = "
 select j.id, j.version,
     exists (select from open_runs o where o.job = j.id) or exists (select from history h where h.job = j.id)
 from unnest($1::uuid[], $2::int[]) x (id, version)
-join jobs j on j.id = x.id and j.version = x.version
-order by j.id for update of j";
+join jobs j on j.id = any(array[x.id]) and j.version = x.version
+order by x.id for update of j";
 
 const FORGET: [&str; 4] = [
     "delete from job_keys k using jobs j
@@ -70,10 +81,15 @@ impl Postgres {
     pub(crate) async fn forget_jobs(&self, now: i64, limit: i64) -> Result<u64, Failed> {
         transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;
-            let look_at = transaction.prepare_cached(LOOK_AT).await?;
+            let look_at = transaction.prepare_cached(LOOK_AT_JOBS).await?;
             let rows = transaction.query(&look_at, &[&now, &limit]).await?;
-            let jobs: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
-            let versions: Vec<i32> = rows.iter().map(|row| row.get(1)).collect();
+            let mut jobs: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
+            let mut versions: Vec<i32> = rows.iter().map(|row| row.get(1)).collect();
+            let look_at = transaction.prepare_cached(LOOK_AT_LISTS).await?;
+            for row in transaction.query(&look_at, &[&now, &limit]).await? {
+                jobs.extend(row.get::<_, Vec<Uuid>>(0));
+                versions.extend(row.get::<_, Vec<i32>>(1));
+            }
             if !jobs.is_empty() {
                 forget(&transaction, &jobs, &versions, now).await?;
             }
@@ -103,4 +119,45 @@ async fn forget(transaction: &Work<'_>, jobs: &[Uuid], versions: &[i32], now: i6
     let again = transaction.prepare_cached(END).await?;
     transaction.execute(&again, &[&tomorrow, &ids, &versions]).await?;
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use punctual_domain::policy::retention::Retention;
+    use punctual_store::Store;
+    use punctual_store::conformance::{SHARDS, World};
+    use punctual_testing::Postgres as Server;
+
+    use crate::connect::{Options, Time};
+    use crate::postgres::Postgres;
+    use crate::wakeups::Hints;
+
+    /// As nodes of the first schemas note it.
+    const AS_BEFORE: &str = "
+    insert into ended_jobs select forget_at, unnest(jobs), unnest(versions) from ended_lists;
+    delete from ended_lists";
+
+    #[tokio::test]
+    async fn what_an_older_node_noted_is_forgotten_too() {
+        let options = Options {
+            shards: Some(SHARDS),
+            time: Time::Caller,
+            hints: Hints::Off,
+            ..Options::new(Server::shared().database())
+        };
+        let store = Arc::new(Postgres::open(&options).await.unwrap());
+        let mut world = World::new(store.clone()).await;
+        let mut job = world.job("over");
+        job.spec.policies.retention = Retention::Day;
+        world.try_put(world.put(job.clone(), None)).await.unwrap();
+        store.connection().await.unwrap().batch_execute(AS_BEFORE).await.unwrap();
+        world.advance(Duration::from_secs(3 * 86_400));
+        while Store::retain(&*store, world.now, 2).await.unwrap() > 0 {}
+        let left = Store::job_versions(&*store, &[(job.id, job.version)]).await.unwrap();
+        assert_eq!(left, [None]);
+    }
 }

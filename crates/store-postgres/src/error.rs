@@ -22,6 +22,15 @@ pub enum OpenError {
         /// Why.
         reason: String,
     },
+    /// Connections are not sessions.
+    #[error(
+        "`{address}` is a pool that gives a connection to another after every transaction \
+         (PgBouncer in transaction mode): start with --wakeups poll"
+    )]
+    NoSession {
+        /// Without its password.
+        address: String,
+    },
     /// The schema was not brought up to date.
     #[error(
         "the database has schema {found} and this version needs {known}: \
@@ -42,6 +51,53 @@ pub enum OpenError {
         found: i32,
         /// What we know.
         known: i32,
+    },
+    /// A database is not one of the installation, and cannot become one.
+    #[error("{address} belongs to another installation: an empty database can join this one")]
+    Foreign {
+        /// Which, without its password.
+        address: String,
+    },
+    /// The same database under two addresses.
+    #[error("{address} is given twice")]
+    Twice {
+        /// Which, without its password.
+        address: String,
+    },
+    /// Shards live in a database that was not given.
+    #[error(
+        "{missing} shards live in a database that was not given: give every database of the installation with --store; \
+         it has had {known}"
+    )]
+    Missing {
+        /// How many.
+        missing: usize,
+        /// The databases that are known.
+        known: String,
+    },
+    /// It is one of several databases, and has not everything.
+    #[error("{elsewhere} shards live in other databases: move them here first (`punctual shards move`)")]
+    Partial {
+        /// How many.
+        elsewhere: i64,
+    },
+    /// Nodes are live in it.
+    #[error(
+        "{nodes} nodes use the database: stop them, and wait until `punctual nodes` would not list them any more \
+         (a node that was killed is listed for its --shard-lease)"
+    )]
+    InUse {
+        /// How many.
+        nodes: i64,
+    },
+    /// A copy into it was interrupted.
+    #[error(
+        "the database is an unfinished copy of {from}: run the same `punctual copy` again to finish it, \
+         or drop the database and make a new one"
+    )]
+    Unfinished {
+        /// What is copied.
+        from: String,
     },
     /// The number of shards is fixed when the database is set up.
     #[error("the database has {found} shards, not {wanted}: the number is fixed when it is set up")]
@@ -68,7 +124,7 @@ pub(crate) enum Kind {
     StatementTimeout,
     /// The server ended the connection: an administrator, a shutdown, a timeout of its own.
     Terminated,
-    /// The connection broke off.
+    /// The connection broke off, or that of a pool in between.
     Disconnected,
     /// No connection of the pool was free in time.
     Pool,
@@ -144,7 +200,9 @@ impl Kind {
             (SqlState::CANNOT_CONNECT_NOW, Kind::Terminated),
             (SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, Kind::Terminated),
         ];
-        kinds.iter().find(|(known, _)| known == code).map(|(_, kind)| *kind)
+        let kind = kinds.iter().find(|(known, _)| known == code).map(|(_, kind)| *kind);
+        // The class of connections: how PgBouncer says that it has none, or lost it.
+        kind.or_else(|| code.code().starts_with("08").then_some(Kind::Disconnected))
     }
 }
 

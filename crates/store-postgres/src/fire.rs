@@ -14,6 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::change::{insert_ledger, ledger_columns};
+use crate::client::Client;
 use crate::depth::Moves;
 use crate::due::DueColumns;
 use crate::ended::forget_at;
@@ -24,52 +25,55 @@ use crate::postgres::{Postgres, transact};
 use crate::row::{Entry, job_id, job_uuid, millis, shards};
 use crate::work::Work;
 
-/// Fires may share a shard; whoever changes its jobs may not.
+/// Fires may share a shard; whoever changes its jobs or takes it over may not. Not in the way of its owner, who renews it.
 pub(crate) const SHARE_SHARDS: &str =
-    "select shard, owner from shards where shard = any($1) order by shard for share";
+    "select shard, owner from shards where shard = any($1) order by shard for key share";
 
-/// $1 to $8 are the entries as they were read, with the epoch, and $32 when to forget their jobs; $9 to $16 what follows each, with its place; $17 to $30
-/// the runs that are born.
-const FIRE: &str = "
-with asked as materialized (
-    select * from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[],
-        $8::bigint[], $32::bigint[])
+/// $1 to $7 are the entries as they were read, $8 their epochs, $9 when to forget their jobs, $10 their shards, each once;
+/// $12 to $19 what follows each, after its place; $20 to $31 the runs that are born, after the places of their entries. Due
+/// entries and jobs are found by their primary keys, one by one. Tells what was not fired, and whether its shard was owned.
+pub(crate) const FIRE: &str = "
+with owned as materialized (
+    select a.* from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[],
+        $8::bigint[], $9::bigint[])
         with ordinality a (shard, at, lane, tenant, job, version, slot, epoch, forget_at, n)
-), owned as materialized (
-    select a.* from asked a join shards s on s.shard = a.shard and s.epoch = a.epoch and s.owner is not null
+    where ((a.shard, a.epoch) in (
+        select s.shard, s.epoch from shards s where s.shard = any($10::smallint[]) and s.owner is not null)) is true
 ), gone as (
     delete from due d using owned a
-    where d.shard = a.shard and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
+    where d.shard = any(array[a.shard]) and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
         and d.version = a.version and d.slot = a.slot
-    returning a.n, a.job, a.version
+    returning a.n, a.job, a.version, a.forget_at
 ), fired as materialized (
-    select gone.n from gone join jobs j on j.id = gone.job and j.version = gone.version and j.state = 0
+    select gone.* from gone join jobs j on j.id = any(array[gone.job]) and j.version = gone.version and j.state = 0
 ), over as (
-    insert into ended_jobs select a.forget_at, a.job, a.version from asked a
-    where a.forget_at is not null and (a.n in (select n from fired)) is true on conflict do nothing
+    insert into ended_lists (forget_at, count, jobs, versions)
+    select forget_at, count(*), array_agg(job), array_agg(version) from fired
+    where forget_at is not null group by forget_at
 ), next as (
     insert into due (shard, at, lane, tenant, job, version, slot)
     select x.shard, x.at, x.lane, x.tenant, x.job, x.version, x.slot
-    from unnest($9::bigint[], $10::smallint[], $11::bigint[], $12::smallint[], $13::int[], $14::uuid[], $15::int[],
-        $16::bigint[]) x (n, shard, at, lane, tenant, job, version, slot)
+    from unnest($12::bigint[], $13::smallint[], $14::bigint[], $15::smallint[], $16::int[], $17::uuid[], $18::int[],
+        $19::bigint[]) x (n, shard, at, lane, tenant, job, version, slot)
     where (x.n in (select n from fired)) is true
     on conflict (shard, at, lane, tenant, job, version) do update set slot = excluded.slot
 ), born as (
     insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker,
         queue, record)
     select x.seq, x.shard, x.line, x.lane, x.urgency, x.available_at,
-        case when x.worker is null then null else punctual_now($31) end, 0, x.tenant, x.job, x.worker, x.queue, x.record
-    from unnest($17::bigint[], $18::bigint[], $19::smallint[], $20::smallint[], $21::smallint[], $22::int[],
-        $23::bigint[], $24::bigint[], $25::int[], $26::int[], $27::uuid[], $28::uuid[], $29::text[], $30::bytea[])
-        x (n, seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker, queue, record)
+        case when x.worker is null then null else (select punctual_now($11)) end, 0, x.tenant, x.job, x.worker, x.queue, x.record
+    from unnest($20::bigint[], $21::bigint[], $22::smallint[], $23::smallint[], $24::smallint[], $25::int[],
+        $26::bigint[], $27::int[], $28::uuid[], $29::uuid[], $30::text[], $31::bytea[])
+        x (n, seq, shard, line, lane, urgency, available_at, tenant, job, worker, queue, record)
     where (x.n in (select n from fired)) is true
 )
-select a.n, a.n in (select n from owned) from asked a where a.n not in (select n from fired)";
+select n, n in (select n from owned) from generate_series(1::bigint, cardinality($1::smallint[])) n
+where n not in (select n from fired)";
 
 /// What has been counted now.
-const PROGRESS: &str = "
+pub(crate) const PROGRESS: &str = "
 update jobs j set fired = x.fired, completed_at = x.completed_at
-from unnest($1::uuid[], $2::bigint[], $3::bigint[]) x (id, fired, completed_at) where j.id = x.id";
+from unnest($1::uuid[], $2::bigint[], $3::bigint[]) x (id, fired, completed_at) where j.id = any(array[x.id])";
 
 /// A batch of firings as columns.
 #[derive(Default)]
@@ -132,7 +136,7 @@ impl Postgres {
     /// In one round trip. Returns what was refused.
     async fn fire_at_once(
         &self,
-        client: &deadpool_postgres::Object,
+        client: &Client<'_>,
         shards: &[i16],
         columns: &Columns,
         now: Timestamp,
@@ -141,14 +145,14 @@ impl Postgres {
         let fire = client.prepare_cached(FIRE).await?;
         let callers = self.callers(now);
         let shared: [&(dyn ToSql + Sync); 1] = [&shards];
-        let values = columns.values(&callers);
+        let values = columns.values(&callers, &shards);
         let begun_at = Instant::now();
         // Sent one after the other without waiting; after a failure the commit is a rollback.
         let (begun, shared, refused, committed) = tokio::join!(
-            client.batch_execute("begin"),
-            client.query(&share, &shared),
-            client.query(&fire, &values),
-            client.batch_execute("commit"),
+            client.begin(),
+            client.query_begun(&share, &shared),
+            client.query_begun(&fire, &values),
+            client.end(),
         );
         // If the connection broke off, the commit was under way whichever answer was the last.
         begun.map_err(Failed::at_commit)?;
@@ -161,7 +165,7 @@ impl Postgres {
 
     async fn fire_with_extras(
         &self,
-        client: &mut deadpool_postgres::Object,
+        client: &mut Client<'static>,
         shards: &[i16],
         columns: &Columns,
         extras: &[(usize, Firing)],
@@ -171,7 +175,7 @@ impl Postgres {
         let share = transaction.prepare_cached(SHARE_SHARDS).await?;
         transaction.query(&share, &[&shards]).await?;
         let fire = transaction.prepare_cached(FIRE).await?;
-        let refused = transaction.query(&fire, &columns.values(&self.callers(now))).await?;
+        let refused = transaction.query(&fire, &columns.values(&self.callers(now), &shards)).await?;
         let is_fired = |index: usize| refused.iter().all(|row| row.get::<_, i64>(0) as usize - 1 != index);
         let fired: Vec<&Firing> =
             extras.iter().filter(|(index, _)| is_fired(*index)).map(|(_, firing)| firing).collect();
@@ -224,17 +228,31 @@ impl Columns {
         entries
     }
 
-    fn values<'a>(&'a self, callers: &'a Option<i64>) -> Vec<&'a (dyn ToSql + Sync)> {
+    fn values<'a>(&'a self, callers: &'a Option<i64>, shards: &'a &'a [i16]) -> Vec<&'a (dyn ToSql + Sync)> {
         let Columns { due, epoch, forget_at, next_of, next, birth_of, born } = self;
-        let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(32);
+        let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(31);
         values.extend(crate::due::due_params!(due));
         values.push(epoch);
+        values.push(forget_at);
+        values.push(shards);
+        values.push(callers);
         values.push(next_of);
         values.extend(crate::due::due_params!(next));
         values.push(birth_of);
-        values.extend(crate::open_runs::open_params!(born));
-        values.push(callers);
-        values.push(forget_at);
+        let born: [&(dyn ToSql + Sync); 11] = [
+            &born.seq,
+            &born.shard,
+            &born.line,
+            &born.lane,
+            &born.urgency,
+            &born.available_at,
+            &born.tenant,
+            &born.job,
+            &born.worker,
+            &born.queue,
+            &born.record,
+        ];
+        values.extend(born);
         values
     }
 }

@@ -7,6 +7,7 @@ use punctual_domain::id::{JobId, TenantId, Version};
 use punctual_domain::{Tenant, TenantName};
 use punctual_store::{EXAMINED_MAX, Error, JobFilter, Page, PageRequest, Stored};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::error::{Failed, damaged, failed};
@@ -15,6 +16,15 @@ use crate::row::{DELETED, JOB, job_id, job_uuid, millis, read_job, timestamp};
 
 /// Rows that are read at a time when they must be looked at.
 const CHUNK: usize = 5_000;
+
+pub(crate) const JOB_VERSIONS: &str = "
+select j.id, j.tenant, j.version, j.record, j.fired, j.completed_at
+from unnest($1::uuid[], $2::int[]) x (id, version)
+join jobs j on j.id = any(array[x.id]) and j.version = x.version
+union all
+select v.id, v.tenant, v.version, v.record, 0, null
+from unnest($1::uuid[], $2::int[]) x (id, version)
+join job_versions v on v.id = any(array[x.id]) and v.version = x.version";
 
 impl Postgres {
     pub(crate) async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Failed> {
@@ -35,13 +45,7 @@ impl Postgres {
         versions: &[(JobId, Version)],
     ) -> Result<Vec<Option<Stored>>, Failed> {
         let client = self.connection().await?;
-        let sql = "
-            select j.id, j.tenant, j.version, j.record, j.fired, j.completed_at
-            from unnest($1::uuid[], $2::int[]) x (id, version) join jobs j on j.id = x.id and j.version = x.version
-            union all
-            select v.id, v.tenant, v.version, v.record, 0, null
-            from unnest($1::uuid[], $2::int[]) x (id, version) join job_versions v on v.id = x.id and v.version = x.version";
-        let statement = client.prepare_cached(sql).await.map_err(failed)?;
+        let statement = client.prepare_cached(JOB_VERSIONS).await.map_err(failed)?;
         let ids: Vec<Uuid> = versions.iter().map(|(id, _)| job_uuid(*id)).collect();
         let numbers: Vec<i32> = versions.iter().map(|(_, version)| version.0 as i32).collect();
         let mut found = HashMap::with_capacity(versions.len());
@@ -134,6 +138,20 @@ impl Postgres {
         }
         let reason = "others create tenants at the same time; try again".into();
         Err(Error::Unavailable { reason }.into())
+    }
+
+    /// A tenant that another database of the installation knows.
+    pub(crate) async fn copy_tenant(&self, tenant: &Tenant) -> Result<(), Error> {
+        let sql = "insert into tenants values ($1, $2, $3) on conflict do nothing";
+        self.read("copy_tenant", || async {
+            let client = self.connection().await?;
+            let statement = client.prepare_cached(sql).await.map_err(failed)?;
+            let values: [&(dyn ToSql + Sync); 3] =
+                [&(tenant.id.0 as i32), &tenant.name.as_str(), &millis(tenant.created_at)];
+            client.execute(&statement, &values).await.map_err(failed)?;
+            Ok::<_, Failed>(())
+        })
+        .await
     }
 
     pub(crate) async fn tenants(&self) -> Result<Vec<Tenant>, Failed> {

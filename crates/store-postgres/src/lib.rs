@@ -6,7 +6,9 @@
 
 mod calls;
 mod change;
+mod check;
 mod claim;
+mod client;
 mod complete;
 mod connect;
 mod depth;
@@ -23,18 +25,26 @@ mod operations;
 mod partition;
 mod people;
 mod placement;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod plans;
 mod postgres;
 mod put_jobs;
 mod requests;
 mod retain;
 mod row;
 mod sequences;
+mod several;
 mod tls;
+mod transfer;
 mod wakeups;
 mod work;
 
+pub use check::check;
 pub use connect::{Options, Time};
 pub use error::OpenError;
 pub use migrate::{Schema, SchemaStep};
 pub use postgres::Postgres;
+pub use several::Several;
+pub use transfer::Side;
 pub use wakeups::Hints;

@@ -4,14 +4,14 @@
 //! start at once one migrates and the others wait. Promise: a database of a newer schema is not touched, and not used
 //! unless that schema says that this version can.
 
-use deadpool_postgres::Object;
 use jiff::Timestamp;
-use tokio_postgres::GenericClient;
 
 use crate::calls::unconnected;
-use crate::connect::{Options, pool};
+use crate::client::Client;
+use crate::connect::{Connections, Options};
 use crate::error::{OpenError, reason};
 use crate::row::timestamp;
+use crate::wakeups::Hints;
 
 /// A step from one schema to the next.
 struct Migration {
@@ -22,12 +22,27 @@ struct Migration {
 }
 
 /// All migrations. The number is the place in the list, from 1.
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration { name: "start", sql: include_str!("../migrations/0001_start.sql"), compatible_with: 1 },
     // A node of the first schema owns all shards or none, and answers nobody while it owns none: those that come after
     // it wait until it goes.
     Migration { name: "nodes", sql: include_str!("../migrations/0002_nodes.sql"), compatible_with: 1 },
+    // Older nodes do not look into the lists: what newer ones note is forgotten when these do.
+    Migration {
+        name: "ended_lists",
+        sql: include_str!("../migrations/0003_ended_lists.sql"),
+        compatible_with: 1,
+    },
+    // Nodes of older schemas know of one database; they are shut out when another joins.
+    Migration {
+        name: "databases",
+        sql: include_str!("../migrations/0004_databases.sql"),
+        compatible_with: 1,
+    },
 ];
+
+/// The oldest schema that knows of several databases.
+pub(crate) const SEVERAL: i32 = 4;
 
 /// What a database without a wish gets.
 const SHARDS: u16 = 256;
@@ -67,13 +82,13 @@ pub struct SchemaStep {
 impl Schema {
     /// Reads it, and changes nothing.
     pub async fn read(options: &Options) -> Result<Schema, OpenError> {
-        read(&**connect(options).await?).await
+        read(&connect(options).await?).await
     }
 
     /// Brings it up to date, and says what it was before.
     pub async fn bring_up(options: &Options) -> Result<Schema, OpenError> {
         let mut client = connect(options).await?;
-        let before = read(&**client).await?;
+        let before = read(&client).await?;
         migrate(&mut client, options).await?;
         Ok(before)
     }
@@ -89,9 +104,11 @@ impl Schema {
     }
 }
 
-async fn connect(options: &Options) -> Result<Object, OpenError> {
-    let pool = pool(options)?;
-    pool.get()
+async fn connect(options: &Options) -> Result<Client<'static>, OpenError> {
+    // It needs no session, and so may not leave anything in one.
+    let options = Options { hints: Hints::Off, ..options.clone() };
+    Connections::new(&options)?
+        .get()
         .await
         .map_err(|error| OpenError::Unreachable { reason: unconnected(&error).told().1.to_string() })
 }
@@ -100,7 +117,7 @@ fn unreachable(error: tokio_postgres::Error) -> OpenError {
     OpenError::Unreachable { reason: reason(&error) }
 }
 
-async fn read(client: &impl GenericClient) -> Result<Schema, OpenError> {
+async fn read(client: &Client<'_>) -> Result<Schema, OpenError> {
     let known = MIGRATIONS.len() as i32;
     // Not `to_regclass`: within a transaction that waited for another it may remember that the table was not there.
     let is_there = "select exists (select from pg_class \
@@ -134,13 +151,13 @@ async fn read(client: &impl GenericClient) -> Result<Schema, OpenError> {
 }
 
 /// Brings the schema up to date and returns the number of shards.
-pub(crate) async fn migrate(client: &mut Object, options: &Options) -> Result<u16, OpenError> {
+pub(crate) async fn migrate(client: &mut Client<'_>, options: &Options) -> Result<u16, OpenError> {
     loop {
         let transaction = client.transaction().await.map_err(unreachable)?;
         // Whoever waits for another node that migrates waits as long as that takes.
         transaction.batch_execute("set local statement_timeout = 0").await.map_err(unreachable)?;
         transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(unreachable)?;
-        let schema = read(&*transaction).await?;
+        let schema = read(&transaction).await?;
         if schema.found >= schema.known {
             schema.check()?;
             if schema.found > schema.known {
@@ -167,8 +184,9 @@ pub(crate) async fn migrate(client: &mut Object, options: &Options) -> Result<u1
         transaction.commit().await.map_err(unreachable)?;
         tracing::info!(version, name = migration.name, "the schema of the database was brought up to date");
     }
-    let row = client.query_one("select max(shard) from shards", &[]).await.map_err(unreachable)?;
-    let found = row.get::<_, i16>(0) as u16 + 1;
+    let count = "select convert_from(value, 'UTF8')::int from settings where name = 'shards'";
+    let row = client.query_one(count, &[]).await.map_err(unreachable)?;
+    let found = row.get::<_, i32>(0) as u16;
     match options.shards {
         Some(wanted) if wanted != found => Err(OpenError::Shards { found, wanted }),
         _ => Ok(found),

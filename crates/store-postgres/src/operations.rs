@@ -22,7 +22,7 @@ use crate::people::{acknowledge, redrive};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::requests::remember;
-use crate::row::{DELETED, Entry, job_uuid, millis, numbers, shard, timestamp};
+use crate::row::{DELETED, Entry, is_held, job_uuid, millis, numbers, shard, timestamp};
 use crate::work::Work;
 
 /// The columns of [`read`].
@@ -38,7 +38,8 @@ const RUNNABLE: &str = "
 select id, tenant, version, record, resume_at from operations
 where resume_at is not null and ($1::smallint[] is null or shard = any($1)) order by resume_at, id limit $2";
 
-fn read(row: &Row) -> Result<Operation, Error> {
+/// Reads an operation from a row of [`COLUMNS`].
+pub(crate) fn read(row: &Row) -> Result<Operation, Error> {
     let (id, record): (Uuid, &str) = (row.get(0), row.get(3));
     let (tenant, version): (i32, i32) = (row.get(1), row.get(2));
     let id = OperationId::from_bytes(*id.as_bytes());
@@ -87,7 +88,10 @@ impl Postgres {
             shards.push(shard(*job));
         }
         let share = transaction.prepare_cached(SHARE_SHARDS).await?;
-        transaction.query(&share, &[&shards]).await?;
+        let held = transaction.query(&share, &[&shards]).await?;
+        if !is_held(&held, operation.id.shard()) {
+            return Ok(Err(Refused::Elsewhere));
+        }
         if let Some(epoch) = step.epoch {
             let sql = "select from shards where shard = $1 and epoch = $2 and owner is not null";
             let statement = transaction.prepare_cached(sql).await?;
@@ -111,7 +115,7 @@ impl Postgres {
             }
         }
         if let Some(request) = &step.request
-            && remember(&**transaction, &[request], now).await? != [true]
+            && remember(transaction, &[(request, operation.id.shard())], now).await? != [true]
         {
             return Ok(Err(Refused::Repeated));
         }
@@ -214,7 +218,7 @@ async fn take_effect(
         }
         Effect::Acknowledge(ids) => {
             for id in ids {
-                match acknowledge(&**transaction, *id).await? {
+                match acknowledge(transaction, *id).await? {
                     0 => done.failed += 1,
                     _ => done.done += 1,
                 }

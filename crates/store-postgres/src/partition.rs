@@ -7,7 +7,6 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deadpool_postgres::Object;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::Sequence;
 use punctual_domain::policy::retention::Retention;
@@ -16,6 +15,7 @@ use punctual_store::Error;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::client::Client;
 use crate::depth::Moves;
 use crate::error::{Failed, failed};
 use crate::postgres::{Postgres, transact};
@@ -139,7 +139,7 @@ impl<'a> Ended {
 /// Failed and timed out: what the index of failures has.
 pub(crate) const FAILED: [i16; 2] = [11, 12];
 
-fn state_code(run: &Run) -> i16 {
+pub(crate) fn state_code(run: &Run) -> i16 {
     match run.state.as_str() {
         "failed" => FAILED[0],
         "timed_out" => FAILED[1],
@@ -169,7 +169,8 @@ impl Postgres {
     }
 }
 
-async fn create(client: &mut Object, partition: &Partition) -> Result<(), Failed> {
+/// Makes a partition, unless it is there.
+pub(crate) async fn create(client: &mut Client<'_>, partition: &Partition) -> Result<(), Failed> {
     let (from, to) = partition.sequences()?;
     let (name, class) = (partition.name(), partition.class);
     let transaction = client.transaction().await.map_err(failed)?;

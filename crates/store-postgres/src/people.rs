@@ -1,6 +1,5 @@
 //! Redrive and acknowledge: what people do to dead letters.
 
-use deadpool_postgres::GenericClient;
 use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::{RunId, Version};
@@ -8,11 +7,13 @@ use punctual_domain::lifecycle::{self, Event};
 use punctual_store::Refused;
 use punctual_store::record::decode_run;
 
+use crate::client::Client;
 use crate::error::Failed;
+use crate::fire::SHARE_SHARDS;
 use crate::open_runs::OpenColumns;
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
-use crate::row::{DELETED, Entry, job_uuid};
+use crate::row::{DELETED, Entry, is_held, job_uuid};
 use crate::work::Work;
 
 /// A run that ended, held until the transaction ends.
@@ -64,7 +65,7 @@ impl Postgres {
 }
 
 /// Takes a run out of the dead letters. Says how many it was.
-pub(crate) async fn acknowledge(client: &impl GenericClient, id: RunId) -> Result<u64, Failed> {
+pub(crate) async fn acknowledge(client: &Client<'_>, id: RunId) -> Result<u64, Failed> {
     let statement = client.prepare_cached("delete from dead_letters where seq = $1").await?;
     client.execute(&statement, &[&id.sequence().as_i64()]).await.map_err(Failed::at_commit)
 }
@@ -75,6 +76,11 @@ pub(crate) async fn redrive(
     now: Timestamp,
 ) -> Result<Result<Run, Refused>, Failed> {
     let sequence = id.sequence().as_i64();
+    let share = transaction.prepare_cached(SHARE_SHARDS).await?;
+    let held = transaction.query(&share, &[&vec![id.shard().0 as i16]]).await?;
+    if !is_held(&held, id.shard()) {
+        return Ok(Err(Refused::Elsewhere));
+    }
     let lock = transaction.prepare_cached(LOCK_ENDED).await?;
     let Some(row) = transaction.query_opt(&lock, &[&sequence]).await? else { return Ok(Err(Refused::NoRun)) };
     let class: i16 = row.get(0);

@@ -25,17 +25,23 @@ const FORGET: &str = "delete from nodes where expires_at < punctual_now($1) - 60
 const NODES: &str = "
 select id, expires_at, record, punctual_now($1) from nodes where expires_at >= punctual_now($1) order by id";
 
-/// Renewing keeps the epoch; taking over starts a new one, which fences the old owner. Rows are locked in the order of
-/// their numbers, as everywhere.
-const ACQUIRE: &str = "
+/// Renewing keeps the epoch, so fires go on meanwhile. Rows are locked in the order of their numbers, as everywhere.
+pub(crate) const RENEW: &str = "
+with held as (select shard from shards where owner = $1 order by shard for no key update)
+update shards s set expires_at = punctual_now($3) + $2
+from held where s.shard = any(array[held.shard]) and s.owner = $1
+returning s.shard, s.epoch";
+
+/// Taking over starts a new epoch, which fences the old owner; what he is firing comes to its end first.
+pub(crate) const TAKE_OVER: &str = "
 with held as (
     select shard from shards
-    where owner = $1 or (($2::smallint[] is null or shard = any($2)) and (owner is null or expires_at < punctual_now($4)))
+    where owner is distinct from $1 and ($2::smallint[] is null or shard = any($2))
+        and (owner is null or expires_at < punctual_now($4))
     order by shard for update
 )
-update shards s
-set epoch = case when s.owner = $1 then s.epoch else s.epoch + 1 end, owner = $1, expires_at = punctual_now($4) + $3
-from held where s.shard = held.shard and (s.owner is null or s.owner = $1 or s.expires_at < punctual_now($4))
+update shards s set epoch = s.epoch + 1, owner = $1, expires_at = punctual_now($4) + $3
+from held where s.shard = any(array[held.shard]) and (s.owner is null or s.expires_at < punctual_now($4))
 returning s.shard, s.epoch";
 
 /// An heir that is dead already does not keep the shard longer than it seems to live.
@@ -123,15 +129,21 @@ impl Postgres {
         now: Timestamp,
     ) -> Result<Vec<(ShardId, Epoch)>, Failed> {
         let client = self.connection().await?;
-        let statement = client.prepare_cached(ACQUIRE).await.map_err(failed)?;
+        let renew = client.prepare_cached(RENEW).await.map_err(failed)?;
         let (owner, shards) = (worker_uuid(owner), numbers(shards));
-        let values: [&(dyn ToSql + Sync); 4] = [&owner, &shards, &milliseconds(ttl), &self.callers(now)];
-        let rows = client.query(&statement, &values).await.map_err(failed)?;
-        let taken =
+        let (ttl, callers) = (milliseconds(ttl), self.callers(now));
+        let mut rows = client.query(&renew, &[&owner, &ttl, &callers]).await.map_err(failed)?;
+        // Apart, so that each locks in the order of numbers.
+        if shards.as_ref().is_none_or(|shards| !shards.is_empty()) {
+            let take_over = client.prepare_cached(TAKE_OVER).await.map_err(failed)?;
+            let values: [&(dyn ToSql + Sync); 4] = [&owner, &shards, &ttl, &callers];
+            rows.extend(client.query(&take_over, &values).await.map_err(failed)?);
+        }
+        let held =
             rows.iter().map(|row| (ShardId(row.get::<_, i16>(0) as u16), Epoch(row.get::<_, i64>(1) as u64)));
-        let mut taken: Vec<_> = taken.collect();
-        taken.sort_unstable();
-        Ok(taken)
+        let mut held: Vec<_> = held.collect();
+        held.sort_unstable();
+        Ok(held)
     }
 
     pub(crate) async fn hand_over(
@@ -163,5 +175,43 @@ impl Postgres {
         let statement = client.prepare_cached(NEWS).await.map_err(failed)?;
         let row = client.query_one(&statement, &[&worker_uuid(owner)]).await.map_err(failed)?;
         Ok(row.get::<_, Option<i64>>(0).map(timestamp).transpose()?)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use jiff::SignedDuration;
+    use punctual_store::{Error, Store};
+    use punctual_testing::Postgres as Server;
+
+    use super::*;
+    use crate::connect::{Options, Time};
+    use crate::fire::SHARE_SHARDS;
+
+    #[tokio::test]
+    async fn a_shard_that_fires_is_renewed_meanwhile_and_taken_over_afterwards() {
+        let options = Options {
+            shards: Some(16),
+            time: Time::Caller,
+            statement_timeout: Duration::from_millis(300),
+            ..Options::new(Server::shared().database())
+        };
+        let store = Postgres::open(&options).await.unwrap();
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let later = now + SignedDuration::from_secs(60);
+        let [one, two] = [1, 2].map(|number| WorkerId::new(now, number));
+        let acquire = |owner, now| Store::acquire(&store, owner, Shards::All, Duration::from_secs(10), now);
+        let first = acquire(one, now).await.unwrap();
+        assert_eq!(first.len(), 16);
+        let mut client = store.connection().await.unwrap();
+        let fire = client.transaction().await.unwrap();
+        fire.query(SHARE_SHARDS, &[&vec![9_i16]]).await.unwrap();
+        assert_eq!(acquire(one, now).await.unwrap(), first, "the same epochs");
+        assert!(matches!(acquire(two, later).await, Err(Error::Unavailable { .. })), "it waits");
+        fire.commit().await.unwrap();
+        let epochs: Vec<_> =
+            first.into_iter().map(|(shard, Epoch(epoch))| (shard, Epoch(epoch + 1))).collect();
+        assert_eq!(acquire(two, later).await.unwrap(), epochs);
     }
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
@@ -14,7 +13,7 @@ use punctual_store::{
 };
 
 use crate::calls::{Calls, unconnected};
-use crate::connect::{Options, Time, pool, without_password};
+use crate::connect::{Connections, Options, Time, check_sessions, without_password};
 use crate::depth::Depth;
 use crate::error::{Failed, OpenError, failed};
 use crate::leases::Leases;
@@ -22,13 +21,14 @@ use crate::migrate::migrate;
 use crate::partition::Partitions;
 use crate::row::millis;
 use crate::sequences::Sequences;
+use crate::transfer::refuse_unfinished;
 use crate::wakeups::Wakeups;
 
 /// A database that many nodes share.
 #[derive(Debug)]
 pub struct Postgres {
     address: String,
-    pub(crate) pool: Pool,
+    pub(crate) connections: Connections,
     pub(crate) shard_count: u16,
     pub(crate) time: Time,
     pub(crate) sequences: Sequences,
@@ -63,16 +63,18 @@ pub(crate) use transact;
 impl Postgres {
     /// Connects, and brings the schema up to date.
     pub async fn open(options: &Options) -> Result<Self, OpenError> {
-        let pool = pool(options)?;
+        check_sessions(options).await?;
+        let connections = Connections::new(options)?;
         let unreachable = |failed: Failed| OpenError::Unreachable { reason: Error::from(failed).to_string() };
-        let mut client = pool.get().await.map_err(|error| unreachable(unconnected(&error)))?;
+        let mut client = connections.get().await.map_err(|error| unreachable(unconnected(&error)))?;
         let shard_count = migrate(&mut client, options).await?;
+        refuse_unfinished(&client).await?;
         let depth = Depth::default();
         depth.load(&client).await.map_err(unreachable)?;
         drop(client);
         Ok(Postgres {
             address: without_password(&options.address),
-            pool,
+            connections,
             shard_count,
             time: options.time,
             sequences: Sequences::new(options.time),

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_domain::id::{JobId, Sequence, Version};
+use punctual_domain::id::{JobId, Sequence, ShardId, Version};
 use punctual_store::{Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger};
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -17,7 +18,7 @@ use crate::fire::SHARE_SHARDS;
 use crate::open_runs::{OpenColumns, WRITE_OPEN, open_params};
 use crate::postgres::{Postgres, transact};
 use crate::requests::remember;
-use crate::row::{DELETED, Entry, job_id, job_record, job_state, job_uuid, shards};
+use crate::row::{DELETED, Entry, is_held, job_id, job_record, job_state, job_uuid, shards};
 use crate::work::Work;
 
 const INSERT_JOBS: &str = "
@@ -25,9 +26,9 @@ insert into jobs (id, tenant, version, state, fired, completed_at, record)
 select id, tenant, version, state, 0, null, record
 from unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::text[]) x (id, tenant, version, state, record)";
 
-const HOLDERS: &str = "
+pub(crate) const HOLDERS: &str = "
 select x.n, k.job from unnest($1::int[], $2::text[]) with ordinality x (tenant, key, n)
-join job_keys k on k.tenant = x.tenant and k.key = x.key";
+join job_keys k on k.tenant = any(array[x.tenant]) and k.key = x.key";
 
 impl Postgres {
     pub(crate) async fn put_jobs(
@@ -53,7 +54,7 @@ impl Postgres {
                 let transaction = Work::begin(&mut client).await?;
                 let share = transaction.prepare_cached(SHARE_SHARDS).await?;
                 let held = transaction.query(&share, &[&shards]).await?;
-                let answers = create(&transaction, &new, now).await?;
+                let answers = create(&transaction, &new, &held, now).await?;
                 let made = new.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
                 let due = made.filter_map(|((_, change), _)| change.put.due.as_ref());
                 self.wakeups.tell(&transaction, &held, due, now).await?;
@@ -82,9 +83,13 @@ impl Postgres {
         transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;
             let share = transaction.prepare_cached(SHARE_SHARDS).await?;
-            transaction.query(&share, &[&shards]).await?;
+            let held = transaction.query(&share, &[&shards]).await?;
             let mut answers = Vec::with_capacity(triggers.len());
             for (trigger, sequence) in triggers.iter().zip(&sequences) {
+                if !is_held(&held, trigger.job.shard()) {
+                    answers.push(Err(Refused::Elsewhere));
+                    continue;
+                }
                 answers.push(trigger_one(&transaction, trigger, *sequence, now).await?);
             }
             transaction.commit(self).await?;
@@ -105,16 +110,23 @@ fn is_new(put: &Put) -> bool {
 async fn create(
     transaction: &Work<'_>,
     new: &[(usize, Change)],
+    held: &[Row],
     now: Timestamp,
 ) -> Result<Vec<Result<(), Refused>>, Failed> {
-    let mut answers: Vec<Result<(), Refused>> = vec![Ok(()); new.len()];
+    let is_here = |change: &Change| is_held(held, change.put.job.id.shard());
+    let mut answers: Vec<Result<(), Refused>> =
+        new.iter().map(|(_, change)| is_here(change).then_some(()).ok_or(Refused::Elsewhere)).collect();
     refuse_known(transaction, new, &mut answers).await?;
     refuse_keys(transaction, new, &mut answers).await?;
     let asking = |place: &usize| answers[*place].is_ok() && new[*place].1.put.request.is_some();
     let asking: Vec<usize> = (0..new.len()).filter(asking).collect();
-    let requests: Vec<&Subject> =
-        asking.iter().filter_map(|place| new[*place].1.put.request.as_ref()).collect();
-    for (place, is_new) in asking.iter().zip(remember(&**transaction, &requests, now).await?) {
+    let asked = |place: &usize| &new[*place].1.put;
+    let requests: Vec<(&Subject, ShardId)> = asking
+        .iter()
+        .map(asked)
+        .filter_map(|put| Some((put.request.as_ref()?, put.job.id.shard())))
+        .collect();
+    for (place, is_new) in asking.iter().zip(remember(transaction, &requests, now).await?) {
         if !is_new {
             answers[*place] = Err(Refused::Repeated);
         }
@@ -251,7 +263,7 @@ async fn trigger_one(
             false => request.result.clone(),
         };
         let request = Subject { result, ..request.clone() };
-        if remember(&**transaction, &[&request], now).await? != [true] {
+        if remember(transaction, &[(&request, trigger.job.shard())], now).await? != [true] {
             return Ok(Err(Refused::Repeated));
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use punctual_domain::attempt::Attempt;
-use punctual_domain::id::{JobId, Sequence, TenantId, Version, WorkerId};
+use punctual_domain::id::{JobId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Lane};
 use punctual_domain::ledger::Fate;
 use punctual_domain::run::{Run, RunState};
@@ -127,6 +127,11 @@ pub(crate) fn shard(job: JobId) -> i16 {
 pub(crate) fn shards(jobs: impl IntoIterator<Item = JobId>) -> Vec<i16> {
     let shards: BTreeSet<i16> = jobs.into_iter().map(shard).collect();
     shards.into_iter().collect()
+}
+
+/// Whether a shard lives here, whose row would be among those that are held.
+pub(crate) fn is_held(held: &[Row], shard: ShardId) -> bool {
+    held.iter().any(|row| row.get::<_, i16>(0) == shard.0 as i16)
 }
 
 pub(crate) fn millis(at: Timestamp) -> i64 {

@@ -17,7 +17,17 @@ use crate::row::{millis, timestamp};
 
 /// Numbers of a block; there are sixteen blocks in a millisecond.
 const BLOCK: i64 = 1_024;
-const BLOCKS: i64 = (Sequence::COUNTER_MAX as i64 + 1) / BLOCK;
+pub(crate) const BLOCKS: i64 = (Sequence::COUNTER_MAX as i64 + 1) / BLOCK;
+
+/// The block that a sequence is in. Of another database, which has blocks of its own: the last of its millisecond.
+pub(crate) fn block_of(sequence: Sequence) -> i64 {
+    let counter = sequence.as_i64() & i64::from(Sequence::COUNTER_MAX);
+    let block = if sequence.database() == 0 { counter / BLOCK } else { BLOCKS - 1 };
+    millis(sequence.born_at()) * BLOCKS + block
+}
+
+/// Blocks that are taken at once at least: under load, a commit for several batches of births.
+const AHEAD: i64 = 4;
 
 /// How much older than its run a sequence may be.
 const FRESH: Duration = Duration::from_millis(100);
@@ -25,6 +35,8 @@ const FRESH: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Sequences {
     time: Time,
+    /// The number of the database among those of the installation.
+    pub(crate) database: u8,
     rest: Mutex<Rest>,
 }
 
@@ -40,7 +52,11 @@ struct Rest {
 
 impl Sequences {
     pub(crate) fn new(time: Time) -> Self {
-        Sequences { time, rest: Mutex::new(Rest { next: 0, blocks: 0, left: 0, taken_at: Instant::now() }) }
+        Sequences {
+            time,
+            database: 0,
+            rest: Mutex::new(Rest { next: 0, blocks: 0, left: 0, taken_at: Instant::now() }),
+        }
     }
 
     /// So many sequences, ascending.
@@ -77,7 +93,7 @@ impl Sequences {
 
     async fn more(&self, store: &Postgres, count: usize, now: Timestamp) -> Result<Rest, Failed> {
         let taken_at = Instant::now();
-        let wanted = count.div_ceil(BLOCK as usize) as i64;
+        let wanted = (count.div_ceil(BLOCK as usize) as i64).max(AHEAD);
         let callers = (self.time == Time::Caller).then(|| millis(now));
         let sql = "update sequences set block = greatest(block + 1, punctual_now($1) * $3) + $2 - 1 returning block";
         // Blocks that were taken twice, because an answer was lost, are just not used.
@@ -86,7 +102,8 @@ impl Sequences {
             Ok(client.query_one(&statement, &[&callers, &wanted, &BLOCKS]).await?)
         })?;
         let first = row.get::<_, i64>(0) - wanted + 1;
-        let start = Sequence::first_at(timestamp(first / BLOCKS)?, 0).as_i64() + first % BLOCKS * BLOCK;
+        let start =
+            Sequence::first_at(timestamp(first / BLOCKS)?, self.database).as_i64() + first % BLOCKS * BLOCK;
         Ok(Rest { next: start, blocks: wanted - 1, left: BLOCK, taken_at })
     }
 }

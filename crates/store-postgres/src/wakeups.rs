@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::Object;
 use jiff::Timestamp;
 use punctual_domain::id::WorkerId;
 use punctual_store::{Due, Hint, LOOK_AHEAD};
@@ -16,6 +15,7 @@ use tokio::sync::Notify;
 use tokio_postgres::{AsyncMessage, Config, Row};
 use uuid::Uuid;
 
+use crate::client::Client;
 use crate::connect::{Options, config};
 use crate::error::{Failed, failed, reason};
 use crate::row::{millis, shard, worker_uuid};
@@ -37,7 +37,8 @@ const SLACK_MILLIS: i64 = 60_000;
 pub enum Hints {
     /// By `listen`, on a connection of its own.
     Listen,
-    /// Not at all: the database is behind a pool that gives no connection of one's own.
+    /// Not at all, and no connection is a session of one's own: the database is behind a pool that gives its connections
+    /// away after every transaction.
     Off,
 }
 
@@ -109,7 +110,7 @@ impl Wakeups {
     }
 
     /// Says that shards were given away.
-    pub(crate) async fn hint_placement(&self, client: &Object) -> Result<(), Failed> {
+    pub(crate) async fn hint_placement(&self, client: &Client<'_>) -> Result<(), Failed> {
         if self.hints == Hints::Off {
             return Ok(());
         }

@@ -4,20 +4,19 @@ use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use deadpool_postgres::{Object, Transaction};
-
+use crate::client::Client;
 use crate::depth::Moves;
 use crate::error::Failed;
 use crate::postgres::Postgres;
 
 /// A transaction; what it moves is counted when it is committed.
 pub(crate) struct Work<'c> {
-    transaction: Transaction<'c>,
+    transaction: Client<'c>,
     moves: Mutex<Moves>,
 }
 
 impl<'c> Work<'c> {
-    pub(crate) async fn begin(client: &'c mut Object) -> Result<Self, Failed> {
+    pub(crate) async fn begin(client: &'c mut Client<'static>) -> Result<Self, Failed> {
         Ok(Work { transaction: client.transaction().await?, moves: Mutex::default() })
     }
 
@@ -35,9 +34,9 @@ impl<'c> Work<'c> {
 }
 
 impl<'c> Deref for Work<'c> {
-    type Target = Transaction<'c>;
+    type Target = Client<'c>;
 
-    fn deref(&self) -> &Transaction<'c> {
+    fn deref(&self) -> &Client<'c> {
         &self.transaction
     }
 }

@@ -15,7 +15,7 @@ fn run(case: Case) {
             shards: Some(SHARDS),
             connections: 4,
             time: Time::Caller,
-            hints: Hints::Off,
+            hints: Hints::Listen,
             ..Options::new(address)
         };
         case(Arc::new(Postgres::open(&options).await.unwrap())).await;

@@ -30,6 +30,9 @@ pub enum Refused {
     /// The shard has another owner by now.
     #[error("the shard has another owner")]
     StaleEpoch,
+    /// The shard lives in another database by now.
+    #[error("the shard lives in another database")]
+    Elsewhere,
     /// The due entry is not there: the slot was fired already, or the job was changed.
     #[error("the slot is not due any more")]
     NotDue,

@@ -19,6 +19,33 @@ pub struct Figures {
     pub faults: Vec<Fault>,
 }
 
+impl Figures {
+    /// What two stores have counted together.
+    pub fn plus(mut self, other: Figures) -> Figures {
+        for lane in Lane::ALL {
+            self.waiting.add(lane, other.waiting.of(lane));
+        }
+        self.commits.add(&other.commits);
+        self.waits.add(&other.waits);
+        for (verb, durations) in other.verbs {
+            match self.verbs.iter_mut().find(|(known, _)| *known == verb) {
+                Some((_, sum)) => sum.add(&durations),
+                None => self.verbs.push((verb, durations)),
+            }
+        }
+        for fault in other.faults {
+            match self.faults.iter_mut().find(|known| known.kind == fault.kind) {
+                Some(sum) => {
+                    sum.retried += fault.retried;
+                    sum.failed += fault.failed;
+                }
+                None => self.faults.push(fault),
+            }
+        }
+        self
+    }
+}
+
 /// How often something of a kind went wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
@@ -72,6 +99,12 @@ impl Durations {
         self.seconds += seconds;
     }
 
+    /// Counts what another has counted.
+    pub fn add(&mut self, other: &Durations) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
+        self.seconds += other.seconds;
+    }
+
     /// Upper bounds in seconds, and how many took at most that and more than the bound before. The last has no bound.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let bound = |at: usize| match at == BUCKETS - 1 {
@@ -95,6 +128,22 @@ impl Durations {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_of_two_stores_add_up() {
+        let mut one = Figures::default();
+        one.waiting.add(Lane::ALL[0], 2);
+        one.commits.observe(Duration::from_millis(1));
+        one.verbs.push(("fire", one.commits));
+        one.faults.push(Fault { kind: "pool", retried: 1, failed: 2 });
+        let mut other = one.clone();
+        other.verbs.push(("due", other.commits));
+        let sum = one.plus(other);
+        assert_eq!((sum.waiting.of(Lane::ALL[0]), sum.commits.count()), (4, 2));
+        let verbs: Vec<_> = sum.verbs.iter().map(|(verb, took)| (*verb, took.count())).collect();
+        assert_eq!(verbs, [("fire", 2), ("due", 1)]);
+        assert_eq!(sum.faults, [Fault { kind: "pool", retried: 2, failed: 4 }]);
+    }
 
     #[test]
     fn what_takes_longer_is_in_a_later_bucket() {

@@ -5,6 +5,7 @@
 //! every store passes. Nothing here knows SQL, HTTP or a clock.
 
 mod attendance;
+pub mod check;
 mod error;
 mod figures;
 mod health;
@@ -13,6 +14,7 @@ mod memory;
 mod page;
 pub mod record;
 mod store;
+pub mod transfer;
 mod verbs;
 
 pub mod conformance;
@@ -27,6 +29,7 @@ pub use page::{EXAMINED_MAX, Page, PageRequest};
 pub use store::{Hint, LOOK_AHEAD, Store};
 pub use verbs::{
     Birth, Cancellation, Carry, CarryTo, Claim, Conclusion, Due, DueKey, DuePage, DueQuery, DueWhen, Effect,
-    Expect, Firing, Heartbeat, Held, JobFilter, OpenRuns, OperationFilter, Parent, Put, RunDetail, RunFilter,
-    Runnable, Shards, Step, Stepped, Stored, Subject, Successor, Trigger, ledger_entry,
+    Expect, Firing, Heartbeat, Held, Home, JobFilter, MoveState, MoveStep, Moved, OpenRuns, OperationFilter,
+    Parent, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Successor, Trigger,
+    ledger_entry,
 };

@@ -13,8 +13,9 @@ use crate::figures::Figures;
 use crate::health::Health;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter,
-    OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, Home, JobFilter,
+    MoveStep, Moved, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored,
+    Subject, Trigger,
 };
 
 /// How far ahead a node may look in a store that others write to as well. What they make due sooner than this, it
@@ -53,6 +54,17 @@ pub trait Store: Send + Sync + 'static {
     /// Whether other processes may write to it.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// Its databases, if it may have several.
+    fn homes(&self) -> Vec<Home> {
+        Vec::new()
+    }
+
+    /// Takes the move of shards to another of its databases on by a step.
+    async fn move_shards(&self, step: MoveStep) -> Result<Moved, Error> {
+        let _ = step;
+        Err(Error::Unavailable { reason: "this store has no databases to move shards between".into() })
     }
 
     // Placement.

@@ -32,6 +32,8 @@ pub(crate) struct Between {
     pub(crate) calls: AtomicUsize,
     /// Whatever this operation does meets something damaged.
     pub(crate) damages: Mutex<Option<OperationId>>,
+    /// A page of due entries has no more than this.
+    pub(crate) page_max: AtomicUsize,
     /// How far the store's own clock is ahead of the caller's.
     pub(crate) stores_clock_ahead: Mutex<SignedDuration>,
 }
@@ -46,6 +48,7 @@ impl Between {
             is_down: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
             damages: Mutex::default(),
+            page_max: AtomicUsize::new(usize::MAX),
             stores_clock_ahead: Mutex::default(),
         }
     }
@@ -86,6 +89,17 @@ macro_rules! between {
                 let placement = self.store.placement(now).await?;
                 let ahead = *self.stores_clock_ahead.lock().unwrap();
                 Ok(Placement { at: placement.at + ahead, ..placement })
+            }
+
+            async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
+                self.reach()?;
+                let mut page = self.store.due(query).await?;
+                let max = self.page_max.load(Ordering::Relaxed);
+                if let Some(next) = page.entries.get(max) {
+                    page.next_at = Some(next.key.at);
+                    page.entries.truncate(max);
+                }
+                Ok(page)
             }
 
             async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error> {
@@ -147,7 +161,6 @@ between! {
     fn list_jobs(filter: &JobFilter, page: PageRequest<JobId>) -> Page<Stored, JobId>;
     fn request(tenant: TenantId, key: &str, now: Timestamp) -> Option<Subject>;
     fn remember(requests: Vec<Subject>, now: Timestamp) -> Vec<Result<(), Refused>>;
-    fn due(query: DueQuery) -> DuePage;
     fn is_due(entries: &[Due]) -> Vec<bool>;
     fn claim(claim: Claim, now: Timestamp) -> Vec<Run>;
     fn heartbeat(worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat;

@@ -1,6 +1,6 @@
-//! `punctual check`: whether everything in a data directory or a backup is as it must be.
+//! `punctual check`: whether everything in a data directory, a backup or a database is as it must be.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use clap::Args;
 use jiff::Timestamp;
@@ -8,15 +8,16 @@ use punctual_store_embedded::{Checked, OpenError};
 use serde_json::json;
 
 use super::output::{self, Format};
+use super::remote;
 use crate::failure::{EXIT_CODES, Failure};
 
-/// Verify a data directory that no server has open, or a backup
+/// Verify a data directory that no server has open, a backup, or a database, in use or not
 #[derive(Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// The data directory, or a backup
+    /// The data directory, a backup, or the address of a database (postgres://user@host/database)
     #[arg(env = "PUNCTUAL_DATA", default_value = "punctual-data")]
-    dir: PathBuf,
+    dir: String,
     /// A table for people or one JSON object
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -24,15 +25,10 @@ pub(crate) struct Arguments {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let checked =
-        punctual_store_embedded::check(&arguments.dir, Timestamp::now()).map_err(|error| match error {
-            OpenError::InUse { .. } => Failure::Conflict(format!(
-                "{error}; or make a backup, which needs no stop, and check that: \
-             punctual backup TO --data {} && punctual check TO",
-                arguments.dir.display()
-            )),
-            error => Failure::Other(error.into()),
-        })?;
+    let checked = match ["postgres://", "postgresql://"].iter().any(|one| arguments.dir.starts_with(one)) {
+        true => database(&arguments.dir)?,
+        false => directory(&arguments.dir)?,
+    };
     match arguments.output {
         Format::Json => output::print(&format!("{}\n", object(&checked)))?,
         Format::Table => output::print(&page(&checked))?,
@@ -41,6 +37,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         0 => Ok(()),
         wrong => Err(Failure::Other(anyhow::anyhow!("{wrong} things are wrong; restore a backup"))),
     }
+}
+
+fn directory(dir: &str) -> Result<Checked, Failure> {
+    punctual_store_embedded::check(Path::new(dir), Timestamp::now()).map_err(|error| match error {
+        OpenError::InUse { .. } => Failure::Conflict(format!(
+            "{error}; or make a backup, which needs no stop, and check that: \
+             punctual backup TO --data {dir} && punctual check TO"
+        )),
+        error => Failure::Other(error.into()),
+    })
+}
+
+fn database(address: &str) -> Result<Checked, Failure> {
+    let options = punctual_store_postgres::Options::new(address);
+    let mut checked = None;
+    remote::run(async {
+        checked = Some(punctual_store_postgres::check(&options, Timestamp::now()).await?);
+        Ok(())
+    })?;
+    checked.ok_or_else(|| Failure::Other(anyhow::anyhow!("the check did not end")))
 }
 
 /// What was counted, by name.

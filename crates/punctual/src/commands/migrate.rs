@@ -58,11 +58,17 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         match error {
-            OpenError::Address { .. } => Failure::Input(error.to_string()),
+            OpenError::Address { .. } | OpenError::NoSession { .. } => Failure::Input(error.to_string()),
             OpenError::Unreachable { .. } => Failure::Unreachable(error.to_string()),
-            OpenError::OlderSchema { .. } | OpenError::NewerSchema { .. } | OpenError::Shards { .. } => {
-                Failure::Conflict(error.to_string())
-            }
+            OpenError::OlderSchema { .. }
+            | OpenError::NewerSchema { .. }
+            | OpenError::Partial { .. }
+            | OpenError::InUse { .. }
+            | OpenError::Unfinished { .. }
+            | OpenError::Shards { .. }
+            | OpenError::Foreign { .. }
+            | OpenError::Twice { .. }
+            | OpenError::Missing { .. } => Failure::Conflict(error.to_string()),
         }
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod copy;
 pub(crate) mod dead_letter;
 pub(crate) mod explain;
 pub(crate) mod job;
@@ -14,6 +15,7 @@ pub(crate) mod output;
 pub(crate) mod remote;
 pub(crate) mod restore;
 pub(crate) mod run;
+mod secret;
 pub(crate) mod serve;
 pub(crate) mod tenant;
 pub(crate) mod tzdata;

@@ -1,8 +1,8 @@
-//! `punctual nodes` and `punctual shards`: who is there, and who fires what.
+//! `punctual nodes`, `punctual shards` and `punctual databases`: who is there, who fires what, and where it lives.
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use punctual_api::node::{Node, Shard};
+use punctual_api::node::{Database, Node, Shard, ranges};
 
 use super::remote::{self, Remote};
 use super::{moment, output};
@@ -16,15 +16,55 @@ pub(crate) struct Nodes {
     remote: Remote,
 }
 
-/// Show which node fires which shards
+/// Show which node fires which shards and where they live, or move some to another database
 #[derive(Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Shards {
+    #[command(subcommand)]
+    command: Option<ShardCommand>,
     /// One line for each shard instead of one for each owner
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     remote: Remote,
+}
+
+#[derive(Subcommand)]
+enum ShardCommand {
+    /// Move shards to another database while they are in use; `operation get` shows how far it is
+    Move {
+        /// Which: numbers and ranges, as `0-127 200`
+        #[arg(required = true)]
+        shards: Vec<String>,
+        /// The number of the database, as `punctual databases` shows it
+        #[arg(long, value_name = "NUMBER")]
+        to: u8,
+    },
+}
+
+/// List the databases of the installation, and which shards live in each
+#[derive(Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Databases {
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// Lists the databases.
+pub(crate) fn databases(arguments: &Databases) -> Result<(), Failure> {
+    remote::run(async {
+        let remote = &arguments.remote;
+        remote.show(&remote.client()?.databases().await?, |page, _| database_table(&page.items))
+    })
+}
+
+fn database_table(databases: &[Database]) -> String {
+    let mut table = output::table(&["DATABASE", "ADDRESS", "SHARDS", "WHICH"]);
+    for one in databases {
+        let (number, count) = (one.database.to_string(), one.shard_count.to_string());
+        table.add_row(vec![number, one.address.clone(), count, one.shards.clone()]);
+    }
+    output::lines(&table)
 }
 
 /// Lists the nodes.
@@ -39,6 +79,15 @@ pub(crate) fn nodes(arguments: &Nodes) -> Result<(), Failure> {
 pub(crate) fn shards(arguments: &Shards) -> Result<(), Failure> {
     remote::run(async {
         let remote = &arguments.remote;
+        if let Some(ShardCommand::Move { shards, to }) = &arguments.command {
+            let started = remote.client()?.move_shards(&shards.join(" "), *to).await?;
+            return remote.show(&started, |operation, _| {
+                format!(
+                    "operation {} moves them; see `punctual operation get {}`\n",
+                    operation.id, operation.id
+                )
+            });
+        }
         remote.show(&remote.client()?.shards().await?, |page, now| match arguments.all {
             true => shard_table(&page.items, now),
             false => owner_table(&page.items),
@@ -98,7 +147,7 @@ fn owner_table(shards: &[Shard]) -> String {
 }
 
 fn shard_table(shards: &[Shard], now: Timestamp) -> String {
-    let mut table = output::table(&["SHARD", "OWNER", "EPOCH", "EXPIRES", "SLOTS/MIN"]);
+    let mut table = output::table(&["SHARD", "OWNER", "EPOCH", "EXPIRES", "SLOTS/MIN", "DATABASE"]);
     for shard in shards {
         table.add_row(vec![
             shard.shard.to_string(),
@@ -106,34 +155,8 @@ fn shard_table(shards: &[Shard], now: Timestamp) -> String {
             shard.epoch.to_string(),
             moment::full(shard.expires_at, now),
             shard.slots_per_minute.to_string(),
+            shard.database.map(|database| database.to_string()).unwrap_or_default(),
         ]);
     }
     output::lines(&table)
-}
-
-/// Ordered numbers as `0-3 7 9-11`.
-fn ranges(numbers: &[u16]) -> String {
-    let mut parts: Vec<(u16, u16)> = Vec::new();
-    for number in numbers {
-        match parts.last_mut() {
-            Some((_, last)) if *last + 1 == *number => *last = *number,
-            _ => parts.push((*number, *number)),
-        }
-    }
-    let part = |(first, last): &(u16, u16)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    parts.iter().map(part).collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbours_are_a_range() {
-        assert_eq!(ranges(&[0, 1, 2, 3, 7, 9, 10]), "0-3 7 9-10");
-        assert_eq!(ranges(&[]), "");
-    }
 }

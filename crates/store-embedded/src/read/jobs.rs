@@ -18,7 +18,8 @@ use crate::row::{damaged, lane_of, millis, timestamp};
 
 const DELETED: i64 = 3;
 
-fn read_job(row: &Row<'_>) -> Result<Stored, Error> {
+/// Reads a job from a row of its id, tenant, version, record and what firing has counted.
+pub(crate) fn read_job(row: &Row<'_>) -> Result<Stored, Error> {
     let id = JobId::from_bytes(row.get(0).map_err(failed)?);
     let tenant = TenantId(row.get(1).map_err(failed)?);
     let version = Version(row.get(2).map_err(failed)?);

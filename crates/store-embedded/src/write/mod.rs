@@ -271,13 +271,13 @@ impl Batch<'_> {
 
 /// A job's state as a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct JobCode(u8);
+pub(crate) struct JobCode(pub(crate) u8);
 
 impl JobCode {
     const ACTIVE: JobCode = JobCode(0);
     const DELETED: JobCode = JobCode(3);
 
-    fn of(state: &punctual_domain::job::JobState) -> Self {
+    pub(crate) fn of(state: &punctual_domain::job::JobState) -> Self {
         use punctual_domain::job::JobState;
         match state {
             JobState::Active => JobCode::ACTIVE,
@@ -289,6 +289,6 @@ impl JobCode {
 }
 
 /// Higher priorities come first.
-fn urgency(run: &Run) -> i64 {
+pub(crate) fn urgency(run: &Run) -> i64 {
     -i64::from(run.priority)
 }

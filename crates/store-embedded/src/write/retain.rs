@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn looking_for_what_is_old_reads_no_table_through() {
         let directory = tempfile::tempdir().unwrap();
-        let connection = schema::open_writer(&directory.path().join("punctual.db"), 4).unwrap();
+        let connection = schema::open_writer(&directory.path().join("punctual.db"), None, 4).unwrap();
         for sql in [FORGET_REQUESTS, FORGET_OPERATIONS] {
             let mut statement = connection.prepare(&format!("explain query plan {sql}")).unwrap();
             let steps = statement.query_map(params![0, 1], |row| row.get::<_, String>(3)).unwrap();

@@ -43,7 +43,7 @@ pub(crate) fn lines(output: &Output) -> Vec<String> {
 }
 
 pub(crate) fn options(directory: &Path) -> Options {
-    Options { directory: directory.into(), shards: SHARDS }
+    Options { directory: directory.into(), shards: Some(SHARDS) }
 }
 
 pub(crate) fn open(directory: &Path) -> Arc<Embedded> {

@@ -79,6 +79,7 @@ pub async fn filters_narrow_the_list(store: Arc<dyn Store>) {
     let halfway = world.now;
     let good = world.running("good", worker).await;
     world.conclude(worker, &good, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+    world.advance(Duration::from_millis(1));
     let waiting = world.fired("waiting").await;
     let cases = [
         (RunFilter { job: Some(good.job), ..RunFilter::default() }, vec![good.id()]),
@@ -115,6 +116,7 @@ pub async fn runs_are_found_by_type_queue_and_what_they_wait_for(store: Arc<dyn 
         let run = world.try_fire(&job, world.now).await.expect("fired").remove(0);
         assert_eq!(run.kind.as_deref(), kind);
         runs.push(run);
+        world.advance(Duration::from_millis(1));
     }
     let [ended, retried, running, waiting] = &runs[..] else { unreachable!("four of them") };
     let claimed = world.claim(worker, 3).await;
@@ -304,7 +306,7 @@ pub async fn a_search_examines_a_bounded_number_of_rows(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
     let mut puts = Vec::new();
     for n in 0..=EXAMINED_MAX {
-        let mut job = world.job("hay");
+        let mut job = world.job_of("one of them", "hay");
         // Jobs are listed from the oldest, runs from the newest: the needle is at the far end of each.
         job.spec.kind = (n == 0).then(|| "first".into());
         if n == EXAMINED_MAX {
@@ -427,9 +429,14 @@ pub async fn retention_forgets_what_is_old(store: Arc<dyn Store>) {
 /// Also when the clock steps back.
 pub async fn ids_follow_time_and_never_repeat(store: Arc<dyn Store>) {
     let mut world = World::new(store).await;
-    let first = world.fired("first").await;
-    assert_eq!(first.sequence.born_at().as_millisecond(), world.now.as_millisecond());
-    world.now = world.after(-3600);
-    let second = world.fired("second").await;
-    assert!(second.sequence > first.sequence);
+    let mut sequences = Vec::new();
+    for name in ["first", "second"] {
+        let job = world.job_of("one of them", name);
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        sequences.push(world.try_fire(&job, world.now).await.expect("fired").remove(0).sequence);
+        // The clock goes back.
+        world.now = world.after(-3600);
+    }
+    assert_eq!(sequences[0].born_at(), world.after(7200));
+    assert!(sequences[1] > sequences[0]);
 }

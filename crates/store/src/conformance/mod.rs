@@ -8,10 +8,12 @@ pub mod complete;
 pub mod ended;
 pub mod fire;
 pub mod history;
+pub mod interrupted;
 pub mod operation;
 pub mod placement;
 pub mod reclaim;
 pub mod register;
+pub mod transfer;
 mod world;
 
 use std::future::Future;
@@ -28,12 +30,20 @@ pub type Case = fn(Arc<dyn Store>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 /// How many shards a store under test is created with.
 pub const SHARDS: u16 = 16;
 
+/// All cases, by name.
+pub fn cases() -> Vec<(&'static str, Case)> {
+    crate::conformance!(@all list)
+}
+
 /// Makes a test of every case: `conformance!(run)`, where `run(case: Case)` makes a fresh store,
 /// runs the case on it and may look at the store afterwards.
 #[macro_export]
 macro_rules! conformance {
     ($run:path) => {
-        $crate::conformance! { $run;
+        $crate::conformance! { @all tests $run }
+    };
+    (@all $made:ident $($run:path)?) => {
+        $crate::conformance! { @$made $($run)?;
             placement: shards_are_owned_by_one_at_a_time, a_renewed_shard_stays_with_its_owner,
                 a_new_owner_fences_the_old_one, a_released_shard_is_free_at_once, a_shard_is_handed_over, a_shard_that_a_dead_node_was_given_is_free_with_it,
                 nodes_that_attend_are_live, an_owner_hears_what_others_make_due;
@@ -73,7 +83,13 @@ macro_rules! conformance {
                 a_deleted_job_goes_with_its_history, a_period_from_completion_is_over_when_its_last_run_says_so;
         }
     };
-    ($run:path; $($file:ident: $($case:ident),+;)+) => {
+    (@list; $($file:ident: $($case:ident),+;)+) => {
+        vec![$($({
+            let case: $crate::conformance::Case = |store| Box::pin($crate::conformance::$file::$case(store));
+            (stringify!($case), case)
+        },)+)+]
+    };
+    (@tests $run:path; $($file:ident: $($case:ident),+;)+) => {
         $($(
             #[test]
             fn $case() {

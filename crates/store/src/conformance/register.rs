@@ -58,10 +58,10 @@ pub async fn a_put_expects_a_version(store: Arc<dyn Store>) {
 /// A key belongs to one job of a tenant; another tenant may use it too.
 pub async fn a_key_is_unique_in_its_tenant(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
-    let mut first = world.job("first");
+    let mut first = world.job_of("taken", "first");
     first.spec.key = Some("taken".into());
     world.try_put(world.put(first.clone(), None)).await.expect("registered");
-    let mut second = world.job("second");
+    let mut second = world.job_of("taken", "second");
     second.spec.key = Some("taken".into());
     assert_eq!(world.try_put(world.put(second.clone(), None)).await, Err(Refused::KeyTaken { by: first.id }));
     assert_eq!(store.jobs(&[second.id]).await.expect("jobs"), [None]);
@@ -160,7 +160,7 @@ pub async fn a_refused_put_leaves_nothing_behind(store: Arc<dyn Store>) {
         result: "job".into(),
     };
     let requests = ["first", "second", "third"].map(request);
-    let (mut first, mut second) = (world.job("first"), world.job("second"));
+    let (mut first, mut second) = (world.job_of("wanted", "first"), world.job_of("wanted", "second"));
     first.spec.key = Some("wanted".into());
     second.spec.key = Some("wanted".into());
     // The same job once more, with a key that is free.
@@ -197,13 +197,13 @@ pub async fn a_request_is_remembered_with_what_it_did(store: Arc<dyn Store>) {
         expires_at: world.after(3600),
         result: "job".into(),
     };
-    let job = world.job("once");
+    let job = world.job_of("req-1", "once");
     let mut put = world.put(job.clone(), None);
     put.request = Some(subject.clone());
     world.try_put(put).await.expect("registered");
     let known = store.request(TenantId::DEFAULT, "req-1", world.now).await.expect("request");
     assert_eq!(known, Some(subject.clone()));
-    let twin = world.job("twin");
+    let twin = world.job_of("req-1", "twin");
     let mut put = world.put(twin.clone(), None);
     put.request = Some(subject.clone());
     assert_eq!(world.try_put(put).await, Err(Refused::Repeated));

@@ -86,6 +86,13 @@ impl World {
         }
     }
 
+    /// The same in the shard of a name, where it is found out whether another has the name.
+    pub fn job_of(&mut self, shard_of: &str, name: &str) -> Job {
+        let shard = ShardId::of(TenantId::DEFAULT, shard_of, self.store.shard_count());
+        let job = self.job(name);
+        Job { id: JobId::new(self.now, shard, self.made), ..job }
+    }
+
     /// A new job's put, due at a time.
     pub fn put(&self, job: Job, due_at: Option<Timestamp>) -> Put {
         Put {

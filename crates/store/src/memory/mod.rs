@@ -9,6 +9,7 @@ mod history;
 mod operation;
 mod register;
 mod state;
+mod transfer;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -39,7 +39,9 @@ pub(super) struct State {
     pub(super) operations: BTreeMap<OperationId, Operation>,
     /// Jobs that are over or deleted, by when they are looked at to be forgotten.
     pub(super) ended_jobs: BTreeSet<(Timestamp, JobId, Version)>,
-    last: Option<Sequence>,
+    pub(super) last: Option<Sequence>,
+    /// Of a copy into this store that is not finished.
+    pub(super) note: Option<String>,
 }
 
 /// A run and its attempts so far.
@@ -92,6 +94,7 @@ impl State {
             operations: BTreeMap::new(),
             ended_jobs: BTreeSet::new(),
             last: None,
+            note: None,
         }
     }
 
@@ -163,6 +166,11 @@ impl State {
     pub(super) fn news(&mut self, owner: WorkerId) -> Option<Timestamp> {
         let owned = self.shards.iter_mut().filter(|shard| shard.owner == Some(owner));
         owned.filter_map(|shard| shard.news.take()).min()
+    }
+
+    /// The epochs of all shards.
+    pub(super) fn epochs(&self) -> Vec<u64> {
+        self.shards.iter().map(|shard| shard.epoch.0).collect()
     }
 
     pub(super) fn is_current(&self, shard: ShardId, epoch: Epoch) -> bool {

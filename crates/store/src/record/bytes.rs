@@ -5,19 +5,19 @@ use crate::error::Error;
 
 /// Writes.
 #[derive(Debug)]
-pub(super) struct Put(pub(super) Vec<u8>);
+pub(crate) struct Put(pub(crate) Vec<u8>);
 
 impl Put {
-    pub(super) fn byte(&mut self, byte: u8) {
+    pub(crate) fn byte(&mut self, byte: u8) {
         self.0.push(byte);
     }
 
-    pub(super) fn fixed(&mut self, bytes: &[u8]) {
+    pub(crate) fn fixed(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
     /// Seven bits a byte, the lowest first.
-    pub(super) fn number(&mut self, mut number: u64) {
+    pub(crate) fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push(number as u8 | 0x80);
             number >>= 7;
@@ -26,11 +26,11 @@ impl Put {
     }
 
     /// Small ones are short on both sides of zero.
-    pub(super) fn signed(&mut self, number: i64) {
+    pub(crate) fn signed(&mut self, number: i64) {
         self.number((number << 1 ^ number >> 63) as u64);
     }
 
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         self.fixed(bytes);
     }
@@ -38,22 +38,22 @@ impl Put {
 
 /// Reads back.
 #[derive(Debug)]
-pub(super) struct Take<'a>(pub(super) &'a [u8]);
+pub(crate) struct Take<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Take<'a> {
-    pub(super) fn byte(&mut self) -> Result<u8, Error> {
+    pub(crate) fn byte(&mut self) -> Result<u8, Error> {
         let (first, rest) = self.0.split_first().ok_or_else(short)?;
         self.0 = rest;
         Ok(*first)
     }
 
-    pub(super) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+    pub(crate) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let (bytes, rest) = self.0.split_first_chunk().ok_or_else(short)?;
         self.0 = rest;
         Ok(*bytes)
     }
 
-    pub(super) fn number(&mut self) -> Result<u64, Error> {
+    pub(crate) fn number(&mut self) -> Result<u64, Error> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -65,16 +65,16 @@ impl<'a> Take<'a> {
         Err(damaged("a number of more than 64 bits"))
     }
 
-    pub(super) fn small(&mut self) -> Result<u32, Error> {
+    pub(crate) fn small(&mut self) -> Result<u32, Error> {
         u32::try_from(self.number()?).map_err(|_| damaged("a number of more than 32 bits"))
     }
 
-    pub(super) fn signed(&mut self) -> Result<i64, Error> {
+    pub(crate) fn signed(&mut self) -> Result<i64, Error> {
         let number = self.number()?;
         Ok((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
-    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Error> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Error> {
         let length = self.number()?;
         let (bytes, rest) =
             usize::try_from(length).ok().and_then(|at| self.0.split_at_checked(at)).ok_or_else(short)?;
@@ -82,7 +82,7 @@ impl<'a> Take<'a> {
         Ok(bytes)
     }
 
-    pub(super) fn text(&mut self) -> Result<&'a str, Error> {
+    pub(crate) fn text(&mut self) -> Result<&'a str, Error> {
         std::str::from_utf8(self.bytes()?).map_err(|_| damaged("a text that is not UTF-8"))
     }
 }

@@ -6,7 +6,7 @@
 //! given with.
 
 mod attempt;
-mod bytes;
+pub(crate) mod bytes;
 mod fate;
 mod job;
 mod node;

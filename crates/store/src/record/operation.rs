@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use punctual_domain::id::{JobId, OperationId, Sequence, TenantId, Version};
-use punctual_domain::operation::{CatchUp, Cursor, DeadLetters, Kind, Operation, State};
+use punctual_domain::id::{JobId, OperationId, Sequence, ShardId, TenantId, Version};
+use punctual_domain::operation::{CatchUp, Cursor, DeadLetters, Kind, MoveShards, Operation, State};
 use serde::{Deserialize, Serialize};
 
 use super::job::{ScheduleRecord, decode_schedule, encode_schedule, is_default};
@@ -41,6 +41,7 @@ enum KindRecord {
     Redrive(DeadLettersRecord),
     Acknowledge(DeadLettersRecord),
     CatchUp { job: String, schedule: Box<ScheduleRecord>, to: i64, rate: u32 },
+    MoveShards { shards: Vec<u16>, to: u8 },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -76,6 +77,10 @@ pub fn encode_operation(operation: &Operation) -> Result<Vec<u8>, Error> {
                 schedule: Box::new(encode_schedule(&catch_up.schedule)),
                 to: millis(catch_up.to),
                 rate: catch_up.rate,
+            },
+            Kind::MoveShards(moved) => KindRecord::MoveShards {
+                shards: moved.shards.iter().map(|shard| shard.0).collect(),
+                to: moved.to,
             },
         },
         state: State::ALL.iter().position(|state| *state == operation.state).unwrap_or(0) as u8,
@@ -123,6 +128,9 @@ pub fn decode_operation(
                 to: timestamp(to)?,
                 rate,
             })),
+            KindRecord::MoveShards { shards, to } => {
+                Kind::MoveShards(MoveShards { shards: shards.into_iter().map(ShardId).collect(), to })
+            }
         },
         state: state.ok_or_else(|| wrong(format!("is in state {}", record.state)))?,
         cursor: match record.cursor {
@@ -168,7 +176,6 @@ fn job_id(text: &str) -> Result<JobId, Error> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use punctual_domain::id::ShardId;
     use punctual_domain::operation::Event;
     use punctual_schedule::Schedule;
 
@@ -196,6 +203,7 @@ mod tests {
             Kind::Redrive(which.clone()),
             Kind::Acknowledge(which),
             Kind::CatchUp(catch_up),
+            Kind::MoveShards(MoveShards { shards: vec![ShardId(0), ShardId(4095)], to: 3 }),
         ] {
             let mut operation = Operation::new(id, TenantId(4), kind, at(0));
             for event in [

@@ -16,6 +16,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use self::account::Account;
 use super::output::Format;
+use crate::config::Wakeups;
 use crate::failure::Failure;
 
 /// Measure how many slots this machine fires on time, and check that none is missed or fired twice.
@@ -94,6 +95,9 @@ pub(crate) struct Common {
     /// Where jobs and runs are kept.
     #[arg(long, default_value = "embedded", value_name = "embedded|memory|postgres://...")]
     store: Store,
+    /// On PostgreSQL: with a session for each connection, or as through PgBouncer in transaction mode.
+    #[arg(long, value_enum, default_value_t = Wakeups::Listen)]
+    wakeups: Wakeups,
     /// A directory for the data; a temporary one, removed afterwards, if not given.
     #[arg(long)]
     data: Option<PathBuf>,

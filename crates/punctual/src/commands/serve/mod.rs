@@ -2,7 +2,6 @@
 
 mod demo;
 mod ready;
-mod secret;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,15 +14,14 @@ use punctual::wire::{Options, Running, Storage};
 use punctual_domain::Target;
 use punctual_schedule::Tzdb;
 use punctual_server::{Limits, Loopback, State};
-use punctual_store_postgres::Hints;
 use punctual_worker::targets::http;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use self::ready::Ready;
-use super::{output, tzdata};
-use crate::config::{Config, LogFormat, Settings, Wakeups};
+use super::{output, secret, tzdata};
+use crate::config::{Config, LogFormat, Settings};
 use crate::failure::Failure;
 
 /// Run a server: jobs, callbacks and the API, kept in a data directory.
@@ -73,15 +71,13 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         .await
         .with_context(|| format!("listen on {}; is another server running there?", config.listen))?;
     let address = listener.local_addr().context("the address of the server")?;
-    let storage = match &config.store {
-        Some(address) => Storage::Postgres(punctual_store_postgres::Options {
-            hints: match config.wakeups {
-                Wakeups::Listen => Hints::Listen,
-                Wakeups::Poll => Hints::Off,
-            },
-            ..punctual_store_postgres::Options::new(address)
-        }),
-        None => Storage::Embedded(config.data.clone()),
+    let database = |address: &String| punctual_store_postgres::Options {
+        hints: config.wakeups.into(),
+        ..punctual_store_postgres::Options::new(address)
+    };
+    let storage = match config.store.is_empty() {
+        true => Storage::Embedded(config.data.clone()),
+        false => Storage::Postgres(config.store.iter().map(database).collect()),
     };
     let mut options = Options::new(storage, Arc::clone(&tzdb));
     let policy = config.policy().map_err(|_| anyhow::anyhow!("the settings were checked before"))?;
@@ -95,18 +91,22 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         address: Some(address.to_string()),
         roles: config.roles,
     };
-    if let Storage::Postgres(options) = &options.storage
+    if let Storage::Postgres(databases) = &options.storage
         && config.no_migrate
     {
-        punctual_store_postgres::Schema::read(options).await?.check()?;
+        for database in databases {
+            punctual_store_postgres::Schema::read(database).await?.check()?;
+        }
     }
     let parts = punctual::wire::Parts::open(&options.storage, Arc::clone(&tzdb)).await?;
     options.secrets = vec![match &parts.postgres {
         Some(store) => secret::shared(store).await?,
         None => secret::load(&config.data)?,
     }];
-    let place =
-        parts.postgres.as_ref().map_or(config.data.display().to_string(), |store| store.address().into());
+    let place = parts
+        .postgres
+        .as_ref()
+        .map_or(config.data.display().to_string(), |store| store.addresses().join(" "));
     let running = Running::start_on(parts, options).await?;
     let node = running.id();
     let ready = Arc::new(Ready::new(&running));

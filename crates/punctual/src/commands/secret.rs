@@ -7,24 +7,36 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use punctual_store_postgres::Postgres;
+use punctual_store_postgres::Several;
 use punctual_worker::targets::http::Secret;
 
-/// The file's name.
-const FILE: &str = "signing-secret";
+/// The file's name, and that of the setting.
+pub(super) const FILE: &str = "signing-secret";
 
 /// Reads the secret, or makes one.
 pub(super) fn load(data: &Path) -> Result<Secret> {
+    match read(data)? {
+        Some(text) => Secret::parse(&text).with_context(|| format!("read {}", data.join(FILE).display())),
+        None => {
+            let secret = random()?;
+            write(data, &secret.reveal())?;
+            Ok(secret)
+        }
+    }
+}
+
+/// The text of the secret, if there is one.
+pub(super) fn read(data: &Path) -> Result<Option<String>> {
     let path = data.join(FILE);
     match fs::read_to_string(&path) {
-        Ok(text) => Secret::parse(text.trim()).with_context(|| format!("read {}", path.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => make(&path),
+        Ok(text) => Ok(Some(text.trim().into())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
     }
 }
 
 /// The secret of a cluster: the first node to start makes it.
-pub(super) async fn shared(store: &Postgres) -> Result<Secret> {
+pub(super) async fn shared(store: &Several) -> Result<Secret> {
     let text = store.setting(FILE, random()?.reveal().as_bytes()).await.context("read the signing secret")?;
     let text = String::from_utf8(text).context("read the signing secret")?;
     Ok(Secret::parse(&text)?)
@@ -38,17 +50,17 @@ fn random() -> Result<Secret> {
     Ok(Secret::from_random(&bytes)?)
 }
 
-fn make(path: &Path) -> Result<Secret> {
-    let secret = random()?;
+/// Writes the secret.
+pub(super) fn write(data: &Path, text: &str) -> Result<()> {
+    let path = data.join(FILE);
     // Complete or not there: a half-written secret would sign nothing that anybody can verify.
     let temporary = path.with_extension("new");
     let write = || -> std::io::Result<()> {
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        writeln!(file, "{}", secret.reveal())?;
+        writeln!(file, "{text}")?;
         file.sync_all()?;
-        fs::rename(&temporary, path)
+        fs::rename(&temporary, &path)
     };
-    write().with_context(|| format!("write {}", path.display()))?;
-    Ok(secret)
+    write().with_context(|| format!("write {}", path.display()))
 }

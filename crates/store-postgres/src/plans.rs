@@ -1,0 +1,68 @@
+//! How statements over lists are planned, on the worst day: when the tables were last counted, they were empty.
+//!
+//! Busy tables are counted at any moment, and the plans that are made then are kept. A plan that goes from the table to the
+//! list compares everything with everything: with 100,000 open runs, ending 1,000 took longer than 20 seconds.
+
+use punctual_testing::Postgres as Server;
+
+use crate::claim::{LEASE, PROMOTE};
+use crate::complete::EXCHANGE;
+use crate::connect::Options;
+use crate::due::{DELETE_DUE, FIND_DUE};
+use crate::ended::{HOLD, LOOK_AT_LISTS};
+use crate::fire::{FIRE, PROGRESS};
+use crate::jobs::JOB_VERSIONS;
+use crate::placement::{RENEW, TAKE_OVER};
+use crate::postgres::Postgres;
+use crate::put_jobs::HOLDERS;
+
+const STATEMENTS: [(&str, &str); 13] = [
+    ("FIRE", FIRE),
+    ("PROGRESS", PROGRESS),
+    ("EXCHANGE", EXCHANGE),
+    ("LEASE", LEASE),
+    ("PROMOTE", PROMOTE),
+    ("DELETE_DUE", DELETE_DUE),
+    ("FIND_DUE", FIND_DUE),
+    ("JOB_VERSIONS", JOB_VERSIONS),
+    ("HOLDERS", HOLDERS),
+    ("HOLD", HOLD),
+    ("LOOK_AT_LISTS", LOOK_AT_LISTS),
+    ("RENEW", RENEW),
+    ("TAKE_OVER", TAKE_OVER),
+];
+
+/// Counts tables that have pages but no rows.
+const COUNT_EMPTY: &str = "
+alter table due set (autovacuum_enabled = off); alter table jobs set (autovacuum_enabled = off);
+alter table job_versions set (autovacuum_enabled = off); alter table job_keys set (autovacuum_enabled = off);
+alter table open_runs set (autovacuum_enabled = off); alter table shards set (autovacuum_enabled = off);
+alter table ended_lists set (autovacuum_enabled = off);
+insert into due select n % 256, n, 1, 1, gen_random_uuid(), 1, n from generate_series(1, 5000) n;
+insert into jobs select gen_random_uuid(), 1, 1, 0, 0, null, '' from generate_series(1, 5000);
+insert into job_versions select id, version, tenant, record from jobs;
+insert into job_keys select 1, id::text, id from jobs;
+insert into open_runs
+    select n, 1, n % 3, 1, 0, n, n, 0, 1, gen_random_uuid(), null, 'default', '' from generate_series(1, 5000) n;
+insert into ended_lists (forget_at, count, jobs, versions) select n, 0, '{}', '{}' from generate_series(1, 5000) n;
+delete from due; delete from jobs; delete from job_versions; delete from job_keys; delete from open_runs;
+delete from ended_lists; delete from shards;
+analyze due; analyze jobs; analyze job_versions; analyze job_keys; analyze open_runs; analyze ended_lists; analyze shards";
+
+#[tokio::test]
+async fn statements_over_lists_go_by_an_index_whatever_was_counted() {
+    let store = Postgres::open(&Options::new(Server::shared().database())).await.unwrap();
+    let client = store.connection().await.unwrap();
+    client.batch_execute(COUNT_EMPTY).await.unwrap();
+    client.batch_execute("set plan_cache_mode = force_generic_plan").await.unwrap();
+    for (name, sql) in STATEMENTS {
+        client.batch_execute(&format!("prepare {name} as {sql}")).await.unwrap();
+        let values = (1..).take_while(|n| sql.contains(&format!("${n}"))).map(|_| "null").collect::<Vec<_>>();
+        let explain = format!("explain execute {name} ({})", values.join(", "));
+        let lines = client.query(explain.as_str(), &[]).await.unwrap();
+        let plan = lines.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join("\n");
+        // A scan of a whole table is disabled, which is this cost.
+        let is_by_index = !plan.contains("Join Filter") && !plan.contains("cost=10000000000");
+        assert!(is_by_index, "{name}\n{plan}");
+    }
+}

@@ -1,0 +1,140 @@
+//! Work that is spread over all databases: claims in one order, and steps of operations over runs anywhere.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use punctual_domain::id::Version;
+use punctual_domain::run::Run;
+use punctual_store::{Claim, Effect, Error, Refused, Step, Stepped, Store};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::Several;
+use super::route::may_have_moved;
+use crate::error::{Failed, failed};
+use crate::postgres::Postgres;
+use crate::row::{DELAYED, millis, numbers, urgency};
+
+/// What may be claimed, in order; also those whose time has come since somebody last claimed.
+const WAITING: &str = "
+select lane, urgency, available_at, seq, line from (
+    (select lane, urgency, available_at, seq, line from open_runs
+     where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
+     order by lane, urgency, available_at, seq limit $1)
+    union all
+    (select lane, urgency, available_at, seq, line from open_runs
+     where line = 0 and available_at <= $4 and ($2::smallint[] is null or shard = any($2))
+         and ($3::text[] is null or queue = any($3))
+     order by available_at, seq limit $1)
+) w order by lane, urgency, available_at, seq limit $1";
+
+/// A run's place in the order of claims, and the line it stands in.
+type Place = (i16, i32, i64, i64, i16);
+
+impl Several {
+    /// Asks every database for its share of the runs that are first in the order of all.
+    pub(super) async fn claim_in_order(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
+        let parts = self.split(&claim.shards);
+        let looks = parts.iter().map(|(database, shards)| {
+            let part = Claim { shards: shards.clone(), ..claim.clone() };
+            async move { database.waiting(&part, now).await }
+        });
+        let (mut first, mut failure) = (Vec::new(), None);
+        for (part, seen) in join_all(looks).await.into_iter().enumerate() {
+            match seen {
+                Ok(seen) => first.extend(seen.into_iter().map(|place| (place, part))),
+                Err(error) => failure = Some(error),
+            }
+        }
+        first.sort_unstable();
+        // Runs whose time has come get their turn with the next claim, also where nothing is claimed now.
+        let has_come: HashSet<usize> =
+            first.iter().filter(|((.., line), _)| *line == DELAYED).map(|(_, part)| *part).collect();
+        first.truncate(claim.limit);
+        let claims = parts.iter().enumerate().filter_map(|(part, (database, shards))| {
+            let limit = first.iter().filter(|(_, of)| *of == part).count();
+            let claim = Claim { shards: shards.clone(), limit, ..claim.clone() };
+            (limit > 0 || has_come.contains(&part)).then(|| Store::claim(*database, claim, now))
+        });
+        let mut claimed = Vec::new();
+        for answer in join_all(claims).await {
+            match answer {
+                Ok(runs) => claimed.extend(runs),
+                Err(error) => failure = Some(error),
+            }
+        }
+        // What was claimed is told, whatever the others say.
+        match failure {
+            Some(error) if claimed.is_empty() => return Err(error),
+            _ => {}
+        }
+        claimed.sort_by_key(|run| (run.lane.rank(), urgency(run), run.available_at, run.sequence));
+        Ok(claimed)
+    }
+
+    /// Saves a step where its operation lives. Runs of other databases cannot be changed in the same commit: they are
+    /// changed just before, if the step is the next one. When it is done again because it was not saved, they are found to
+    /// have changed.
+    pub(super) async fn step_one(
+        &self,
+        mut step: Step,
+        now: Timestamp,
+    ) -> Result<Result<Stepped, Refused>, Error> {
+        let mut runs = Vec::new();
+        if let Effect::Redrive(_) | Effect::Acknowledge(_) = step.effect {
+            if !self.is_next(&step).await? {
+                return Ok(Err(Refused::StaleStep));
+            }
+            let (done, failed);
+            match std::mem::replace(&mut step.effect, Effect::Nothing) {
+                Effect::Redrive(ids) => {
+                    let answers = self.redrive(&ids, now).await?;
+                    runs = answers.into_iter().flatten().collect();
+                    (done, failed) = (runs.len(), ids.len() - runs.len());
+                }
+                Effect::Acknowledge(ids) => {
+                    done = self.acknowledge(&ids).await?.iter().filter(|answer| answer.is_ok()).count();
+                    failed = ids.len() - done;
+                }
+                Effect::Nothing | Effect::Births { .. } => (done, failed) = (0, 0),
+            }
+            step.operation.done += done as u64;
+            step.operation.failed += failed as u64;
+        }
+        let ask = |database, steps: Vec<Step>| Store::step(database, steps, now);
+        let answers = self.route(&[step], |step| step.operation.id.shard(), may_have_moved, ask).await?;
+        let answer = answers.into_iter().next().unwrap_or(Err(Refused::StaleStep));
+        Ok(answer.map(|mut stepped| {
+            stepped.runs.extend(runs);
+            stepped
+        }))
+    }
+
+    /// Whether a step is the one after what is stored.
+    async fn is_next(&self, step: &Step) -> Result<bool, Error> {
+        let version = step.operation.version;
+        Ok(match self.operation(step.operation.id).await? {
+            Some(operation) => operation.is_running() && operation.version.next() == version,
+            None => version == Version::FIRST,
+        })
+    }
+}
+
+impl Postgres {
+    /// The first in line, as many as are wanted.
+    async fn waiting(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Place>, Error> {
+        let queues: Option<Vec<&str>> =
+            (!claim.queues.is_empty()).then(|| claim.queues.iter().map(|queue| &**queue).collect());
+        let (limit, shards) = (claim.limit as i64, numbers(&claim.shards));
+        self.read("waiting", || async {
+            let client = self.connection().await?;
+            let statement = client.prepare_cached(WAITING).await.map_err(failed)?;
+            let values: [&(dyn ToSql + Sync); 4] = [&limit, &shards, &queues, &millis(now)];
+            let rows = client.query(&statement, &values).await.map_err(failed)?;
+            let place = |row: &Row| (row.get(0), row.get(1), row.get(2), row.get(3), row.get(4));
+            Ok::<_, Failed>(rows.iter().map(place).collect())
+        })
+        .await
+    }
+}

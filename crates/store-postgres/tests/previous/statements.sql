@@ -1,0 +1,486 @@
+-- All statements of its verbs, schema 2. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
+
+-- takes (int8), gives ()
+delete from dead_letters where seq = $1
+;
+-- takes (_int2, _int8, _int2, _int4, _uuid, _int4, _int8), gives (int8)
+delete from due d
+using unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[])
+    with ordinality a (shard, at, lane, tenant, job, version, slot, n)
+where d.shard = a.shard and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
+    and d.version = a.version and d.slot = a.slot
+returning a.n
+;
+-- takes (int8, int8), gives (uuid, int4)
+delete from ended_jobs where (forget_at, job, version) in (
+    select forget_at, job, version from ended_jobs where forget_at < $1 order by forget_at limit $2
+    for update skip locked)
+returning job, version
+;
+-- takes (int2, int8), gives ()
+delete from history where class = $1 and seq = $2
+;
+-- takes (int8, int8, int2), gives ()
+delete from history where class = $3 and seq in (
+    select seq from history_4 where keep_until < $1 and seq not in (select seq from dead_letters) limit $2)
+;
+-- takes (_uuid), gives ()
+delete from job_keys k using jobs j
+     where j.id = any($1) and k.tenant = j.tenant and k.key = j.record::json ->> 'key' and k.job = j.id
+;
+-- takes (int4, text, uuid), gives ()
+delete from job_keys where tenant = $1 and key = $2 and job = $3
+;
+-- takes (), gives ()
+delete from job_versions v where not exists (select from open_runs o where o.job = v.id)
+;
+-- takes (_uuid), gives ()
+delete from job_versions where id = any($1)
+;
+-- takes (_uuid), gives ()
+delete from jobs where id = any($1)
+;
+-- takes (_uuid), gives ()
+delete from ledger where job = any($1)
+;
+-- takes (int8), gives ()
+delete from nodes where expires_at < punctual_now($1) - 60000
+;
+-- takes (_int8), gives ()
+delete from open_runs where seq = any($1)
+;
+-- takes (int8, int8), gives ()
+delete from operations where id in (select id from operations where finished_at < $1 limit $2)
+;
+-- takes (int2, int8), gives ()
+delete from partitions where class = $1 and from_seq = $2
+;
+-- takes (int8, int8), gives ()
+delete from requests where (tenant, key) in (
+    select tenant, key from requests where expires_at <= $1 order by expires_at limit $2)
+;
+-- takes (int8), gives ()
+delete from workers w where w.is_dead and w.seen_at < $1 - 86400000::bigint
+    and not exists (select from open_runs o where o.line = 2 and o.worker = w.id)
+;
+-- takes (_int2, _int8, _int2, _int4, _uuid, _int4, _int8), gives ()
+insert into due
+select * from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[])
+on conflict (shard, at, lane, tenant, job, version) do update set slot = excluded.slot
+;
+-- takes (_int8, _uuid, _int4), gives ()
+insert into ended_jobs select * from unnest($1::bigint[], $2::uuid[], $3::int[]) on conflict do nothing
+;
+-- takes (int2, int8, int8), gives ()
+insert into history
+select 4, h.state, h.tenant, h.seq, h.job, h.keep_until, h.record
+from history h join dead_letters d on d.seq = h.seq
+where h.class = $1 and h.seq >= $2 and h.seq < $3
+;
+-- takes (_int4, _text, _uuid), gives ()
+insert into job_keys select * from unnest($1::int[], $2::text[], $3::uuid[])
+;
+-- takes (int4, text, uuid), gives ()
+insert into job_keys values ($1, $2, $3)
+;
+-- takes (uuid), gives ()
+insert into job_versions select id, version, tenant, record from jobs
+where id = $1 and exists (select from open_runs where job = $1) on conflict do nothing
+;
+-- takes (_uuid, _int4, _int4, _int2, _text), gives ()
+insert into jobs (id, tenant, version, state, fired, completed_at, record)
+select id, tenant, version, state, 0, null, record
+from unnest($1::uuid[], $2::int[], $3::int[], $4::smallint[], $5::text[]) x (id, tenant, version, state, record)
+;
+-- takes (uuid, int4, int4, int2, text), gives ()
+insert into jobs (id, tenant, version, state, fired, completed_at, record) values ($1, $2, $3, $4, 0, null, $5)
+on conflict (id) do update set tenant = excluded.tenant, version = excluded.version, state = excluded.state,
+    record = excluded.record
+;
+-- takes (_uuid, _int8, _int8, _int8, _int2, _int4, _int8), gives ()
+insert into ledger
+select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::smallint[], $6::int[], $7::bigint[])
+on conflict (job, from_slot) do update set to_slot = excluded.to_slot, slots = excluded.slots, fate = excluded.fate,
+    decided_at = excluded.decided_at
+;
+-- takes (_int2, _int8), gives ()
+insert into news select * from unnest($1::smallint[], $2::bigint[])
+;
+-- takes (uuid, int8, text, int8), gives ()
+insert into nodes values ($1, punctual_now($4) + $2, $3)
+on conflict (id) do update set expires_at = excluded.expires_at, record = excluded.record
+;
+-- takes (_int8, _int2, _int2, _int2, _int4, _int8, _int8, _int4, _int4, _uuid, _uuid, _text, _bytea), gives ()
+insert into open_runs
+select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::smallint[], $5::int[], $6::bigint[],
+    $7::bigint[], $8::int[], $9::int[], $10::uuid[], $11::uuid[], $12::text[], $13::bytea[])
+on conflict (seq) do update set line = excluded.line, available_at = excluded.available_at,
+    claimed_at = case when excluded.worker is null then null else open_runs.claimed_at end, revision = excluded.revision, worker = excluded.worker,
+    record = excluded.record
+;
+-- takes (uuid, int2, int4, int4, text, int8, int8), gives ()
+insert into operations values ($1, $2, $3, $4, $5, $6, $7)
+on conflict (id) do update set version = excluded.version, record = excluded.record, resume_at = excluded.resume_at,
+    finished_at = excluded.finished_at
+;
+-- takes (int2, int8, int8), gives ()
+insert into partitions values ($1, $2, $3) on conflict do nothing
+;
+-- takes (_int4, _text, _bytea, _int8, _text, int8), gives (int4, text)
+insert into requests
+select * from unnest($1::int[], $2::text[], $3::bytea[], $4::bigint[], $5::text[])
+on conflict (tenant, key) do update set fingerprint = excluded.fingerprint, expires_at = excluded.expires_at,
+    result = excluded.result
+where requests.expires_at <= $6
+returning tenant, key
+;
+-- takes (int4, int4), gives ()
+insert into schema_versions (version, applied_at, compatible_with) values ($1, now(), $2)
+;
+-- takes (text, bytea), gives ()
+insert into settings values ($1, $2) on conflict do nothing
+;
+-- takes (int4), gives ()
+insert into shards select n, null, 0, 0 from generate_series(0, $1 - 1) n
+;
+-- takes (text, int8), gives ()
+insert into tenants select max(id) + 1, $1, $2 from tenants on conflict do nothing
+;
+-- takes (uuid, int8, _int8, _int4), gives (uuid)
+insert into workers values ($1, punctual_now($2), false, $3, $4)
+on conflict (id) do update set seen_at = excluded.seen_at, held_seq = excluded.held_seq,
+    held_attempt = excluded.held_attempt
+where not workers.is_dead
+returning id
+;
+-- takes (_int2, _int8, _int2, _int4, _uuid, _int4, _int8), gives (int8)
+select a.n
+from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[])
+    with ordinality a (shard, at, lane, tenant, job, version, slot, n)
+join due d on d.shard = a.shard and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
+    and d.version = a.version and d.slot = a.slot
+;
+-- takes (), gives (int2, int8)
+select class, from_seq from partitions order by class, from_seq
+;
+-- takes (int8), gives (int2, bytea)
+select class, record from history where class in (0, 1, 2, 3, 4) and seq = $1 for update
+;
+-- takes (_int2), gives (int8)
+select coalesce(
+    (select available_at from open_runs where line = 1 and ($1::smallint[] is null or shard = any($1))
+     order by lane, urgency, available_at, seq limit 1),
+    (select available_at from open_runs where line = 0 and ($1::smallint[] is null or shard = any($1))
+     order by available_at, seq limit 1))
+;
+-- takes (_int8), gives (uuid)
+select distinct job from open_runs where seq = any($1)
+;
+-- takes (_int2, int8, int8, int2, int4, uuid), gives (int2, int8, int2, int4, uuid, int4, int8)
+select e.shard, e.at, e.lane, e.tenant, e.job, e.version, e.slot
+from shards s cross join lateral (
+    select * from due d
+    where d.shard = s.shard and (d.at, d.lane, d.tenant, d.job) > ($3, $4, $5, $6)
+    order by d.at, d.lane, d.tenant, d.job, d.version limit $2
+) e
+where $1::smallint[] is null or s.shard = any($1)
+;
+-- takes (_int2, int8), gives (int2, int8, int2, int4, uuid, int4, int8)
+select e.shard, e.at, e.lane, e.tenant, e.job, e.version, e.slot
+from shards s cross join lateral (
+    select * from due d where d.shard = s.shard order by d.at, d.lane, d.tenant, d.job, d.version limit $2
+) e
+where $1::smallint[] is null or s.shard = any($1)
+;
+-- takes (_uuid), gives (bool)
+select exists (select from open_runs o where o.job = x.job)
+            from unnest($1::uuid[]) with ordinality x (job, n) order by x.n
+;
+-- takes (), gives (bool)
+select exists (select from pg_class where relname = 'schema_versions' and relkind = 'r' and pg_table_is_visible(oid))
+;
+-- takes (int4, text, int8), gives (bytea, int8, text)
+select fingerprint, expires_at, result from requests
+            where tenant = $1 and key = $2 and expires_at > $3
+;
+-- takes (int2, int8), gives ()
+select from shards where shard = $1 and epoch = $2 and owner is not null
+;
+-- takes (uuid, int8, int8), gives (int8, int8, int8, int2, int4, int8)
+select from_slot, to_slot, slots, fate, tenant, decided_at from ledger
+            where job = $1 and from_slot < $2 order by from_slot desc limit $3
+;
+-- takes (text), gives (int4, int8)
+select id, created_at from tenants where name = $1
+;
+-- takes (int8), gives (uuid, int8, text, int8)
+select id, expires_at, record, punctual_now($1) from nodes where expires_at >= punctual_now($1) order by id
+;
+-- takes (_uuid), gives (uuid, _int8, _int4)
+select id, held_seq, held_attempt from workers where id = any($1) and not is_dead
+;
+-- takes (), gives (int4, text, int8)
+select id, name, created_at from tenants order by id
+;
+-- takes (int4, uuid, int8), gives (uuid, int4, int4, text)
+select id, tenant, version, record from operations where $1::int is null and id < $2 order by id desc limit $3
+;
+-- takes (uuid), gives (uuid, int4, int4, text)
+select id, tenant, version, record from operations where id = $1
+;
+-- takes (int4, uuid, int8), gives (uuid, int4, int4, text)
+select id, tenant, version, record from operations where tenant = $1 and id < $2 order by id desc limit $3
+;
+-- takes (_uuid, int2), gives (uuid, int4, int4, text, int8, int8)
+select id, tenant, version, record, fired, completed_at from jobs where id = any($1) and state <> $2
+;
+-- takes (uuid, int8), gives (uuid, int4, int4, text, int8, int8)
+select id, tenant, version, record, fired, completed_at from jobs where id > $1 order by id limit $2
+;
+-- takes (uuid, int8, int4), gives (uuid, int4, int4, text, int8, int8)
+select id, tenant, version, record, fired, completed_at from jobs where tenant = $3 and id > $1 order by id limit $2
+;
+-- takes (_int2, int8), gives (uuid, int4, int4, text, int8)
+select id, tenant, version, record, resume_at from operations
+where resume_at is not null and ($1::smallint[] is null or shard = any($1)) order by resume_at, id limit $2
+;
+-- takes (_uuid), gives (uuid, int4)
+select id, version from jobs where id = any($1)
+;
+-- takes (_uuid), gives (uuid, int4)
+select id, version from jobs where id = any($1) order by id for update
+;
+-- takes (_uuid), gives (uuid, int4, text)
+select id, version, record::json ->> 'key' from jobs where id = any($1) order by id for update
+;
+-- takes (_uuid, _int4), gives (uuid, int4, int4, text, int8, int8)
+select j.id, j.tenant, j.version, j.record, j.fired, j.completed_at
+            from unnest($1::uuid[], $2::int[]) x (id, version) join jobs j on j.id = x.id and j.version = x.version
+            union all
+            select v.id, v.tenant, v.version, v.record, 0, null
+            from unnest($1::uuid[], $2::int[]) x (id, version) join job_versions v on v.id = x.id and v.version = x.version
+;
+-- takes (_uuid, _int4), gives (uuid, int4, bool)
+select j.id, j.version,
+    exists (select from open_runs o where o.job = j.id) or exists (select from history h where h.job = j.id)
+from unnest($1::uuid[], $2::int[]) x (id, version)
+join jobs j on j.id = x.id and j.version = x.version
+order by j.id for update of j
+;
+-- takes (uuid, int4), gives (int4, int2, bool)
+select j.version, j.state, j.version = $2 or exists (select from job_versions v where v.id = $1 and v.version = $2)
+from jobs j where j.id = $1
+;
+-- takes (int4, text), gives (uuid)
+select job from job_keys where tenant = $1 and key = $2
+;
+-- takes (int4, text, uuid), gives (uuid)
+select job from job_keys where tenant = $1 and key = $2 and job <> $3
+;
+-- takes (), gives (int2, int8)
+select lane, count(*) from open_runs where line = 1 group by lane
+;
+-- takes (), gives (int2)
+select max(shard) from shards
+;
+-- takes (uuid), gives (bool)
+select not exists (select from open_runs where job = $1)
+;
+-- takes (int8, int8, int8), gives (int8, bytea, uuid, bool)
+select o.seq, o.record, o.worker, w.is_dead
+from open_runs o left join workers w on w.id = o.worker
+where o.line = 2 and (w.is_dead or o.claimed_at < punctual_now($1) - $2)
+order by o.claimed_at, o.seq limit $3
+;
+-- takes (int8), gives (void)
+select pg_advisory_xact_lock($1)
+;
+-- takes (int8), gives (bytea)
+select record from open_runs where seq = $1
+union all select record from history where class in (0, 1, 2, 3, 4) and seq = $1 limit 1
+;
+-- takes (_int8), gives (int8)
+select seq from dead_letters where seq = any($1)
+;
+-- takes (int8, int8, int8, uuid), gives (int8, bytea)
+select seq, record from history where seq < $1 and seq >= $2 and $4::uuid is null  order by seq desc limit $3
+;
+-- takes (int8, int8, int8, uuid), gives (int8, bytea)
+select seq, record from history where seq < $1 and seq >= $2 and $4::uuid is null and state in (11, 12) and seq in (select seq from dead_letters) order by seq desc limit $3
+;
+-- takes (int8, int8, int8, uuid), gives (int8, bytea)
+select seq, record from history where seq < $1 and seq >= $2 and $4::uuid is null and state in (11, 12) order by seq desc limit $3
+;
+-- takes (int8, int8, int8, uuid), gives (int8, bytea)
+select seq, record from history where seq < $1 and seq >= $2 and job = $4  order by seq desc limit $3
+;
+-- takes (int8, int8, int8, uuid), gives (int8, bytea)
+select seq, record from history where seq < $1 and seq >= $2 and job = $4 and state in (11, 12) order by seq desc limit $3
+;
+-- takes (int8, int8, int8, int4), gives (int8, bytea)
+select seq, record from history where seq < $1 and seq >= $2 and tenant = $4  order by seq desc limit $3
+;
+-- takes (int8, int8, int8, uuid), gives (int8, bytea)
+select seq, record from open_runs where seq < $1 and seq >= $2 and $4::uuid is null  order by seq desc limit $3
+;
+-- takes (int8, int8, int8, uuid), gives (int8, bytea)
+select seq, record from open_runs where seq < $1 and seq >= $2 and job = $4  order by seq desc limit $3
+;
+-- takes (int8, int8, int8, int4), gives (int8, bytea)
+select seq, record from open_runs where seq < $1 and seq >= $2 and tenant = $4  order by seq desc limit $3
+;
+-- takes (int8, _int2, _text, uuid), gives (int8, int4, bytea, int2)
+select seq, revision, record, line from open_runs
+where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
+    and not exists (select from workers where id = $4 and is_dead)
+order by lane, urgency, available_at, seq limit $1 for update skip locked
+;
+-- takes (uuid), gives (int8, int4, bytea, int2)
+select seq, revision, record, line from open_runs where job = $1 and line <> 2 order by seq for update
+;
+-- takes (_int8, uuid), gives (int8, int4, bytea, int2)
+select seq, revision, record, line from open_runs where seq = any($1) and worker = $2
+;
+-- takes (_int8), gives (int8, int4, bytea, int2)
+select seq, revision, record, line from open_runs where seq = any($1) order by seq for update
+;
+-- takes (_int2), gives (int2, uuid)
+select shard, owner from shards where shard = any($1) order by shard for share
+;
+-- takes (_int2), gives (int2, uuid)
+select shard, owner from shards where shard = any($1) order by shard for update
+;
+-- takes (int8), gives (int2, uuid, int8, int8, int8)
+select shard, owner, epoch, expires_at, punctual_now($1) from shards order by shard
+;
+-- takes (text), gives (bytea)
+select value from settings where name = $1
+;
+-- takes (), gives (int4, int8, int4)
+select version, (extract(epoch from applied_at) * 1000)::bigint, coalesce((to_json(s) ->> 'compatible_with')::int, version) from schema_versions s order by version
+;
+-- takes (uuid), gives (int4, bool)
+select version, finished_at is null from operations where id = $1 for update
+;
+-- takes (uuid), gives (int4, int2)
+select version, state from jobs where id = $1
+;
+-- takes (uuid), gives (int4, int2, int4)
+select version, state, tenant from jobs where id = $1
+;
+-- takes (_int4, _text), gives (int8, uuid)
+select x.n, k.job from unnest($1::int[], $2::text[]) with ordinality x (tenant, key, n)
+join job_keys k on k.tenant = x.tenant and k.key = x.key
+;
+-- takes (_uuid, _int8, _int8), gives ()
+update jobs j set fired = x.fired, completed_at = x.completed_at
+from unnest($1::uuid[], $2::bigint[], $3::bigint[]) x (id, fired, completed_at) where j.id = x.id
+;
+-- takes (_uuid, int8), gives ()
+update jobs set completed_at = $2 where id = any($1)
+;
+-- takes (int8), gives (int2)
+update open_runs o set line = 1
+from (
+    select seq from open_runs where line = 0 and available_at <= $1 order by available_at, seq limit 10000
+    for update skip locked
+) due
+where o.seq = due.seq returning o.lane
+;
+-- takes (uuid, int8, _int8, _int4, _bytea), gives ()
+update open_runs o set line = 2, worker = $1, claimed_at = punctual_now($2), revision = x.revision, record = x.record
+from unnest($3::bigint[], $4::int[], $5::bytea[]) x (seq, revision, record) where o.seq = x.seq
+;
+-- takes (int8, int8, int8), gives (int8)
+update sequences set block = greatest(block + 1, punctual_now($1) * $3) + $2 - 1 returning block
+;
+-- takes (int8, int8), gives ()
+update workers set is_dead = true where not is_dead and seen_at < punctual_now($1) - $2
+;
+-- takes (_int2, _int8, _int2, _int4, _uuid, _int4, _int8, _int8, _int8, _int2, _int8, _int2, _int4, _uuid, _int4, _int8, _int8, _int8, _int2, _int2, _int2, _int4, _int8, _int8, _int4, _int4, _uuid, _uuid, _text, _bytea, int8, _int8), gives (int8, bool)
+with asked as materialized (
+    select * from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[],
+        $8::bigint[], $32::bigint[])
+        with ordinality a (shard, at, lane, tenant, job, version, slot, epoch, forget_at, n)
+), owned as materialized (
+    select a.* from asked a join shards s on s.shard = a.shard and s.epoch = a.epoch and s.owner is not null
+), gone as (
+    delete from due d using owned a
+    where d.shard = a.shard and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
+        and d.version = a.version and d.slot = a.slot
+    returning a.n, a.job, a.version
+), fired as materialized (
+    select gone.n from gone join jobs j on j.id = gone.job and j.version = gone.version and j.state = 0
+), over as (
+    insert into ended_jobs select a.forget_at, a.job, a.version from asked a
+    where a.forget_at is not null and (a.n in (select n from fired)) is true on conflict do nothing
+), next as (
+    insert into due (shard, at, lane, tenant, job, version, slot)
+    select x.shard, x.at, x.lane, x.tenant, x.job, x.version, x.slot
+    from unnest($9::bigint[], $10::smallint[], $11::bigint[], $12::smallint[], $13::int[], $14::uuid[], $15::int[],
+        $16::bigint[]) x (n, shard, at, lane, tenant, job, version, slot)
+    where (x.n in (select n from fired)) is true
+    on conflict (shard, at, lane, tenant, job, version) do update set slot = excluded.slot
+), born as (
+    insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker,
+        queue, record)
+    select x.seq, x.shard, x.line, x.lane, x.urgency, x.available_at,
+        case when x.worker is null then null else punctual_now($31) end, 0, x.tenant, x.job, x.worker, x.queue, x.record
+    from unnest($17::bigint[], $18::bigint[], $19::smallint[], $20::smallint[], $21::smallint[], $22::int[],
+        $23::bigint[], $24::bigint[], $25::int[], $26::int[], $27::uuid[], $28::uuid[], $29::text[], $30::bytea[])
+        x (n, seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker, queue, record)
+    where (x.n in (select n from fired)) is true
+)
+select a.n, a.n in (select n from owned) from asked a where a.n not in (select n from fired)
+;
+-- takes (_int2, _int2, _int4, _int8, _uuid, _int8, _bytea), gives ()
+with ended as (
+    insert into history (class, state, tenant, seq, job, keep_until, record)
+    select * from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[], $7::bytea[])
+    returning state, seq, tenant, job
+)
+insert into dead_letters select seq, tenant, job from ended where state in (11, 12) on conflict do nothing
+;
+-- takes (uuid, _int2, _uuid, int8, int8), gives ()
+with given as (
+    select s.shard, x.heir from unnest($2::smallint[], $3::uuid[]) x (shard, heir)
+    join shards s on s.shard = x.shard where s.owner = $1 order by s.shard for update of s
+)
+update shards s set epoch = s.epoch + 1, owner = given.heir, expires_at =
+    coalesce((select n.expires_at from nodes n where n.id = given.heir), punctual_now($5) + $4)
+from given where s.shard = given.shard and s.owner = $1
+;
+-- takes (_int2, _int2, _int4, _int8, _uuid, _int8, _bytea, _int4), gives (int8)
+with gone as (
+    delete from open_runs o using unnest($4::bigint[], $8::int[]) a (seq, revision)
+    where o.seq = a.seq and o.revision = a.revision returning o.seq
+), ended as (
+    insert into history (class, state, tenant, seq, job, keep_until, record)
+    select x.* from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[],
+        $7::bytea[]) x (class, state, tenant, seq, job, keep_until, record)
+    where (x.seq in (select seq from gone)) is true
+    returning state, seq, tenant, job
+), dead as (
+    insert into dead_letters select seq, tenant, job from ended where state in (11, 12) on conflict do nothing
+)
+select seq from gone
+;
+-- takes (uuid, int8), gives ()
+with gone as (delete from nodes where id = $1)
+update shards set owner = null, expires_at = punctual_now($2) where owner = $1
+;
+-- takes (uuid, _int2, int8, int8), gives (int2, int8)
+with held as (
+    select shard from shards
+    where owner = $1 or (($2::smallint[] is null or shard = any($2)) and (owner is null or expires_at < punctual_now($4)))
+    order by shard for update
+)
+update shards s
+set epoch = case when s.owner = $1 then s.epoch else s.epoch + 1 end, owner = $1, expires_at = punctual_now($4) + $3
+from held where s.shard = held.shard and (s.owner is null or s.owner = $1 or s.expires_at < punctual_now($4))
+returning s.shard, s.epoch
+;
+-- takes (uuid), gives (int8)
+with told as (delete from news where shard in (select shard from shards where owner = $1) returning at)
+select min(at) from told
+;

@@ -1,0 +1,142 @@
+//! Several databases as one store: the suite that defines every store, with half of the shards in a second database.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use punctual_domain::id::{Epoch, OperationId, ShardId};
+use punctual_store::conformance::{Case, SHARDS, World};
+use punctual_store::{Error, JobFilter, MoveState, MoveStep, PageRequest, Store};
+use punctual_store_postgres::{Hints, OpenError, Options, Several, Time};
+use punctual_testing::Postgres as Server;
+
+fn options() -> Options {
+    Options {
+        shards: Some(SHARDS),
+        connections: 4,
+        time: Time::Caller,
+        hints: Hints::Off,
+        ..Options::new(Server::shared().database())
+    }
+}
+
+/// Moves shards, all steps at once.
+async fn move_all(store: &Several, shards: Vec<ShardId>, to: u8) {
+    let operation = OperationId::new(Timestamp::now(), ShardId(0), fastrand::u64(..));
+    let step = MoveStep { operation, epoch: Epoch(1), shards, to };
+    while store.move_shards(step.clone()).await.unwrap().state != MoveState::Done {}
+}
+
+fn run(case: Case) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Several::open(&[options(), options()]).await.unwrap();
+        move_all(&store, (0..SHARDS).filter(|shard| shard % 2 == 1).map(ShardId).collect(), 1).await;
+        case(Arc::new(store)).await;
+    });
+}
+
+punctual_store::conformance!(run);
+
+/// Shards as a store sees them, by database.
+fn homes(store: &Several) -> Vec<Vec<u16>> {
+    Store::homes(store).iter().map(|home| home.shards.iter().map(|shard| shard.0).collect()).collect()
+}
+
+async fn names(store: &Several) -> Vec<String> {
+    let page = store.list_jobs(&JobFilter::default(), PageRequest::first(500)).await.unwrap();
+    page.items.iter().map(|stored| stored.job.spec.name.clone()).collect()
+}
+
+/// One who does steps of a move with another's job in between: a new one at every step, as after a crash.
+#[tokio::test]
+async fn a_move_is_gone_on_with_by_others_and_whoever_was_overtaken_does_nothing_more() {
+    let databases = [options(), options()];
+    let store = Arc::new(Several::open(&databases).await.unwrap());
+    let mut world = World::new(store.clone()).await;
+    let mut expected = Vec::new();
+    for n in 0..64 {
+        let name = format!("job-{n:02}");
+        world.register(&name, world.after(n)).await;
+        expected.push(name);
+    }
+    let shards: Vec<ShardId> = (0..SHARDS / 2).map(ShardId).collect();
+    let operation = OperationId::new(world.now, ShardId(0), 7);
+    let step = |epoch| MoveStep { operation, epoch: Epoch(epoch), shards: shards.clone(), to: 1 };
+    let mut epoch = 1;
+    loop {
+        let node = Several::open(&databases).await.unwrap();
+        let moved = node.move_shards(step(epoch)).await.unwrap();
+        let name = format!("meanwhile-{epoch:02}");
+        world.register(&name, world.after(100)).await;
+        expected.push(name);
+        if moved.state == MoveState::Done {
+            break;
+        }
+        epoch += 1;
+        assert!(epoch < 100, "it does not end");
+    }
+    let half: Vec<u16> = (0..SHARDS / 2).collect();
+    assert_eq!(homes(&Several::open(&databases).await.unwrap())[1], half);
+    expected.sort();
+    let mut found = names(&store).await;
+    found.sort();
+    assert_eq!(found, expected);
+    // Everything is due as it was, under the epochs that the shards have there.
+    let world = World::new_at(store.clone(), world.now.as_second() + 2_000_000).await;
+    assert_eq!(world.due_until(world.now).await.len(), expected.len());
+
+    let back = OperationId::new(world.now, ShardId(0), 8);
+    let back = |epoch| MoveStep { operation: back, epoch: Epoch(epoch), shards: shards.clone(), to: 0 };
+    let fence = store.move_shards(back(20)).await.unwrap();
+    assert_eq!(fence.state, MoveState::Moving);
+    let stale = store.move_shards(MoveStep { to: 0, ..back(19) }).await;
+    let is_over = homes(&store)[1].is_empty();
+    assert!(is_over || matches!(stale, Err(Error::Unavailable { .. })), "{stale:?}");
+}
+
+#[tokio::test]
+async fn a_move_that_was_cancelled_leaves_nothing_behind() {
+    let databases = [options(), options()];
+    let store = Arc::new(Several::open(&databases).await.unwrap());
+    let mut world = World::new(store.clone()).await;
+    // More than are copied in one step.
+    for round in 0..22 {
+        let puts = (0..1_000).map(|_| {
+            let job = world.job(&format!("job-{round}"));
+            world.put(job, Some(world.now))
+        });
+        let puts: Vec<_> = puts.collect();
+        store.put_jobs(puts, world.now).await.unwrap();
+    }
+    let step = MoveStep {
+        operation: OperationId::new(world.now, ShardId(0), 7),
+        epoch: Epoch(1),
+        shards: (0..SHARDS).map(ShardId).collect(),
+        to: 1,
+    };
+    assert_eq!(store.move_shards(step.clone()).await.unwrap().state, MoveState::Moving);
+    // There is no such operation that goes on: what it brought is taken away again.
+    while store.retain(world.now, 100_000).await.unwrap() > 0 {}
+    assert_eq!(homes(&store)[1], [0_u16; 0]);
+    let other = MoveStep { operation: OperationId::new(world.now, ShardId(0), 8), ..step };
+    while store.move_shards(other.clone()).await.unwrap().state != MoveState::Done {}
+    assert_eq!(homes(&store)[1].len(), usize::from(SHARDS));
+    assert_eq!(world.due_until(world.now).await.len(), 22_000);
+}
+
+#[tokio::test]
+async fn databases_belong_together_for_good() {
+    let [one, two, three] = [options(), options(), options()];
+    drop(Several::open(&[one.clone(), two.clone()]).await.unwrap());
+    drop(Several::open(&[two.clone(), one.clone()]).await.unwrap());
+    let twice = Several::open(&[one.clone(), one.clone()]).await.err().unwrap();
+    assert!(matches!(twice, OpenError::Twice { .. }), "{twice}");
+    let alone = Several::open(std::slice::from_ref(&two)).await.err().unwrap();
+    assert!(matches!(alone, OpenError::Missing { missing: 16, .. }), "{alone}");
+    let other = Several::open(&[three.clone(), options()]).await.unwrap();
+    let mut world = World::new(Arc::new(other)).await;
+    world.register("somebody's", world.now).await;
+    let foreign = Several::open(&[one, two, three]).await.err().unwrap();
+    assert!(matches!(foreign, OpenError::Foreign { .. }), "{foreign}");
+}

@@ -1,0 +1,336 @@
+//! Moving between stores: what is moved answers as before, and goes on.
+//!
+//! Not cases, because a move needs two stores: each store's tests tell [`story`], move it, and hold the copy against the
+//! original with [`assert_same`] and [`assert_goes_on`]. They also move what every case of the suite leaves behind.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use punctual_domain::id::{JobId, OperationId, Sequence, ShardId, TenantId};
+use punctual_domain::job::{JobState, Pause};
+use punctual_domain::ledger::Fate;
+use punctual_domain::lifecycle::{Charge, Verdict};
+use punctual_domain::operation::{CatchUp, DeadLetters, Event, Kind, Operation};
+use punctual_domain::policy::retention::Retention;
+use punctual_domain::run::{Cause, Run, RunState};
+use punctual_domain::{Outcome, Tenant};
+use punctual_schedule::{Progress, Schedule};
+
+use super::world::{LEASE, World, birth, due};
+use crate::error::Refused;
+use crate::page::PageRequest;
+use crate::record::encode_job;
+use crate::store::Store;
+use crate::verbs::{
+    Birth, Due, DueQuery, Effect, JobFilter, OpenRuns, OperationFilter, RunFilter, Shards, Step, Stored,
+    Subject, Trigger, ledger_entry,
+};
+
+/// The second at which the story ends, and a copy of it may begin.
+pub const STORY_ENDS: i64 = 1_800_400_000;
+
+/// Requests of the story.
+const REQUESTS: [&str; 2] = ["asked: once", "triggered"];
+
+/// Everything that can be in a store: tenants, jobs in all states, with keys and with older versions, due entries that
+/// count and stale ones, open runs in all states, history of all classes, dead letters of which one outlived its
+/// partition, late ends, the ledger, operations, requests, jobs to be forgotten.
+pub async fn story(store: Arc<dyn Store>) {
+    let mut world = World::new(store).await;
+    let worker = world.worker();
+    history(&mut world).await;
+    let run = world.running("retried", worker).await;
+    let retry = Verdict::Retry { available_at: world.after(30), charge: Charge::Attempt };
+    world.conclude(worker, &run, Outcome::Failed, retry).await.expect("recorded");
+    let job = world.register("edited", world.now).await;
+    world.try_fire(&job, world.now).await.expect("fired");
+    let claimed = world.claim(worker, 1).await;
+    assert_eq!(claimed[0].job, job.id);
+    let mut edited = job.clone();
+    (edited.version, edited.spec.name) = (job.version.next(), "edited twice".into());
+    // The entry of the old version stays, stale.
+    world.try_put(world.put(edited, Some(world.after(120)))).await.expect("edited");
+    jobs(&mut world).await;
+    operations(&mut world).await;
+    for name in ["waiting", "waiting too"] {
+        let mut job = world.job(name);
+        (job.spec.queue, job.spec.priority) = ("slow".into(), 7);
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        world.try_fire(&job, world.now).await.expect("fired");
+    }
+    assert!(world.now < Timestamp::from_second(STORY_ENDS).expect("in range"));
+}
+
+/// Runs that ended, of every class, early and late.
+async fn history(world: &mut World) {
+    let worker = world.worker();
+    for retention in Retention::ALL {
+        let mut job = world.job("kept");
+        job.spec.policies.retention = retention;
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        let mut slot = world.now;
+        for verdict in [Verdict::Succeed, Verdict::Fail, Verdict::TimeOut, Verdict::Cancel] {
+            world.try_fire(&job, slot).await.expect("fired");
+            world.advance(Duration::from_secs(60));
+            let run = world.claim(worker, 1).await.remove(0);
+            let outcome = if verdict == Verdict::Succeed { Outcome::Succeeded } else { Outcome::Failed };
+            world.conclude(worker, &run, outcome, verdict).await.expect("recorded");
+            slot = world.now;
+        }
+        // It ends long after the partition of its birth was closed.
+        world.try_fire(&job, slot).await.expect("fired");
+        let late = world.claim(worker, 1).await.remove(0);
+        world.advance(Duration::from_secs(26 * 3600));
+        while world.store.retain(world.now, 3).await.expect("retain") > 0 {}
+        world.conclude(worker, &late, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+    }
+    let dead = RunFilter { is_dead: Some(true), ..RunFilter::default() };
+    let dead = world.store.runs(&dead, PageRequest::first(100)).await.expect("runs").items;
+    assert_eq!(dead.len(), 8, "also the oldest, whose partitions are gone");
+    world.store.acknowledge(&[dead[0].id()]).await.expect("acknowledge")[0].clone().expect("acknowledged");
+    world.store.redrive(&[dead[1].id()], world.now).await.expect("redrive")[0].clone().expect("redriven");
+    world.claim(worker, 1).await;
+}
+
+/// Jobs in all states.
+async fn jobs(world: &mut World) {
+    let mut rare = world.job("of another tenant");
+    rare.tenant = world.store.put_tenant(&"rare".parse().expect("a name"), world.now).await.expect("put").id;
+    rare.spec.key = Some("the-key".into());
+    world.try_put(world.put(rare, Some(world.after(45)))).await.expect("registered");
+    let mut keyed = world.job("keyed");
+    (keyed.spec.key, keyed.spec.kind) = (Some("the-key".into()), Some("report".into()));
+    let mut put = world.put(keyed.clone(), Some(world.after(60)));
+    put.request = Some(subject(world, REQUESTS[0]));
+    world.try_put(put).await.expect("registered");
+    keyed.version = keyed.version.next();
+    let mut put = world.put(keyed.clone(), Some(world.after(90)));
+    put.ledger = vec![ledger_entry(&keyed, &[], Fate::MissedCatchUp, world.now)];
+    put.ledger[0].slots = 3;
+    world.try_put(put).await.expect("edited");
+
+    let mut paused = world.job("paused");
+    let until = Some(world.after(600));
+    paused.state = JobState::Paused(Pause { reason: Some("why".into()), by: None, since: world.now, until });
+    world.try_put(world.put(paused, until)).await.expect("registered");
+
+    let mut counted = world.job("counted");
+    counted.spec.schedule = Schedule::parse("@every 60s from completion").expect("valid");
+    world.try_put(world.put(counted.clone(), Some(world.now))).await.expect("registered");
+    let mut firing = world.firing(&counted, world.now);
+    firing.progress = Some(Progress { fired: 3, last_completion: Some(world.now) });
+    firing.next = None;
+    world.try_firing(firing).await.expect("fired");
+
+    let mut over = world.job("over");
+    over.spec.schedule = Schedule::parse("@at 2020-01-01T00:00:00Z").expect("valid");
+    world.try_put(world.put(over.clone(), None)).await.expect("registered");
+    // A run outside the schedule keeps a job that is over.
+    let trigger = Trigger {
+        job: over.id,
+        version: over.version,
+        birth: Birth { cause: Cause::Trigger, ..birth(&over, world.now) },
+        is_over: true,
+        request: Some(Subject { result: String::new(), ..subject(world, REQUESTS[1]) }),
+    };
+    world.store.trigger(vec![trigger], world.now).await.expect("trigger")[0].clone().expect("triggered");
+
+    let mut deleted = world.register("deleted", world.after(30)).await;
+    let unfired = due(&deleted, world.after(30));
+    (deleted.version, deleted.state) = (deleted.version.next(), JobState::Deleted);
+    let mut put = world.put(deleted, None);
+    (put.open_runs, put.unfired) = (OpenRuns::CancelPending, vec![unfired]);
+    world.try_put(put).await.expect("deleted");
+}
+
+fn subject(world: &World, key: &str) -> Subject {
+    Subject {
+        tenant: TenantId::DEFAULT,
+        key: key.into(),
+        fingerprint: [7; 16],
+        expires_at: world.after(86_400 * 400),
+        result: "made".into(),
+    }
+}
+
+/// One that runs, and one that has ended.
+async fn operations(world: &mut World) {
+    let job = world.register("caught up with", world.after(50)).await;
+    let catch_up = CatchUp { job: job.id, schedule: job.spec.schedule, to: world.now, rate: 1 };
+    let start = |number: u16, kind| Step {
+        operation: Operation::new(
+            OperationId::new(world.now, ShardId(number), 1),
+            TenantId::DEFAULT,
+            kind,
+            world.now,
+        ),
+        epoch: None,
+        effect: Effect::Nothing,
+        ledger: Vec::new(),
+        request: None,
+    };
+    let mut steps =
+        vec![start(1, Kind::CatchUp(Box::new(catch_up))), start(2, Kind::Redrive(DeadLetters::default()))];
+    steps.push(steps[1].clone());
+    steps[2].operation.apply(Event::Succeeded, world.now).expect("running");
+    let done = world.store.step(steps, world.now).await.expect("step");
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+}
+
+/// Both stores give the same answers to everything that can be asked.
+pub async fn assert_same(one: &dyn Store, other: &dyn Store) {
+    let (first, second) = (Answers::of(one).await, Answers::of(other).await);
+    assert_eq!(first.tenants, second.tenants);
+    assert_eq!(first.jobs, second.jobs);
+    assert_eq!(first.due, second.due);
+    assert_eq!(first.runs, second.runs);
+    let difference = first.rest.iter().zip(&second.rest).find(|(one, other)| one != other);
+    assert_eq!((difference, first.rest.len()), (None, second.rest.len()));
+}
+
+/// What a store says.
+struct Answers {
+    tenants: Vec<Tenant>,
+    jobs: Vec<Stored>,
+    due: Vec<Due>,
+    runs: Vec<Run>,
+    /// Attempts, dead letters, versions, keys, the ledger, operations, requests.
+    rest: Vec<String>,
+}
+
+impl Answers {
+    async fn of(store: &dyn Store) -> Answers {
+        let mut rest = Vec::new();
+        let jobs = all_jobs(store).await;
+        let query = DueQuery { shards: Shards::All, after: None, until: Timestamp::MAX, limit: 100_000 };
+        let runs = all_runs(store, &RunFilter::default()).await;
+        for run in &runs {
+            let detail = store.run(run.id()).await.expect("run").expect("it is listed");
+            rest.push(format!("{:?}", detail.attempts));
+            if !run.state.is_ended() {
+                let version = store.job_versions(&[(run.job, run.version)]).await.expect("job_versions");
+                // As it is stored: a schedule remembers how it was written until then.
+                let version = version[0].as_ref().expect("kept while a run needs it");
+                let record = encode_job(&version.job).expect("encoded");
+                rest.push(format!("{} {}", version.job.version, String::from_utf8_lossy(&record)));
+            }
+        }
+        let dead = RunFilter { is_dead: Some(true), ..RunFilter::default() };
+        rest.extend(all_runs(store, &dead).await.iter().map(|run| format!("dead {}", run.id())));
+        let of_jobs: BTreeSet<JobId> = jobs.iter().map(|stored| stored.job.id).collect();
+        for stored in &jobs {
+            if let Some(key) = &stored.job.spec.key {
+                let holder = store.job_by_key(stored.job.tenant, key).await.expect("job_by_key");
+                rest.push(format!("{key} {holder:?}"));
+            }
+        }
+        // A store in memory looks for the runs of a job among all.
+        for stored in jobs.iter().take(100) {
+            let own = RunFilter { job: Some(stored.job.id), ..RunFilter::default() };
+            rest.push(format!("{:?}", all_runs(store, &own).await.iter().map(Run::id).collect::<Vec<_>>()));
+        }
+        let ids: Vec<JobId> = of_jobs.into_iter().take(100).collect();
+        rest.push(format!("{:?}", store.have_open_runs(&ids).await.expect("have_open_runs")));
+        for id in ids {
+            let page = store.ledger(id, PageRequest::first(1_000)).await.expect("ledger");
+            rest.extend(page.items.iter().map(|entry| format!("{entry:?}")));
+        }
+        let operations = store.operations(&OperationFilter::default(), PageRequest::first(1_000)).await;
+        rest.extend(operations.expect("operations").items.iter().map(|operation| format!("{operation:?}")));
+        for key in REQUESTS {
+            let at = Timestamp::from_second(1_800_000_000).expect("in range");
+            rest.push(format!("{:?}", store.request(TenantId::DEFAULT, key, at).await.expect("request")));
+        }
+        let next = store.next_available_at(&Shards::All).await.expect("next_available_at");
+        rest.push(format!("{next:?}"));
+        Answers {
+            tenants: store.tenants().await.expect("tenants"),
+            jobs,
+            due: store.due(query).await.expect("due").entries,
+            runs,
+            rest,
+        }
+    }
+}
+
+async fn all_jobs(store: &dyn Store) -> Vec<Stored> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = PageRequest { after, limit: 1_000 };
+        let page = store.list_jobs(&JobFilter::default(), page).await.expect("list_jobs");
+        all.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+async fn all_runs(store: &dyn Store, filter: &RunFilter) -> Vec<Run> {
+    let (mut all, mut after): (Vec<Run>, Option<Sequence>) = (Vec::new(), None);
+    loop {
+        let page = store.runs(filter, PageRequest { after, limit: 1_000 }).await.expect("runs");
+        all.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+/// A copy of [`story`] goes on: slots fire once each, open runs are lost or claimed, no sequence comes twice, and what
+/// is over is forgotten.
+pub async fn assert_goes_on(store: Arc<dyn Store>) {
+    let before = all_runs(&*store, &RunFilter::default()).await;
+    let newest = before.iter().map(|run| run.sequence).max().expect("there are runs");
+    // In the millisecond of the newest run, time alone does not keep sequences apart.
+    let mut world = World::new_at(store, newest.born_at().as_second()).await;
+    let soon = world.register("in the same millisecond", world.now).await;
+    let born = world.try_fire(&soon, world.now).await.expect("fired").remove(0);
+    assert!(born.sequence > newest, "a sequence that may have been given out");
+    world.now = Timestamp::from_second(STORY_ENDS).expect("in range");
+    let running = before.iter().filter(|run| matches!(run.state, RunState::Running(_))).count();
+    let waiting = before.iter().filter(|run| matches!(run.state, RunState::Pending(_))).count();
+    assert!(running >= 2 && waiting >= 3, "{running} running, {waiting} waiting");
+    let lost = world.store.expired(LEASE, world.now, 1_000).await.expect("expired");
+    assert_eq!(lost.len(), running, "their workers are gone");
+    let worker = world.worker();
+    assert_eq!(world.claim(worker, 1_000).await.len(), waiting + 1);
+    let mut fired = 0;
+    for entry in world.due_until(world.now).await {
+        let job = world.store.jobs(&[entry.key.job]).await.expect("jobs").remove(0);
+        let Some(job) = job.map(|stored| stored.job).filter(|job| job.is_active()) else { continue };
+        let firing = world.firing(&job, entry.slot);
+        match world.try_firing(firing.clone()).await {
+            Ok(runs) => {
+                assert!(
+                    runs.iter().all(|run| run.sequence > newest),
+                    "a sequence that may have been given out"
+                );
+                assert_eq!(world.try_firing(firing).await, Err(Refused::NotDue), "a slot fires once");
+                fired += 1;
+            }
+            Err(refused) => assert_eq!((refused, entry.version < job.version), (Refused::NotDue, true)),
+        }
+    }
+    assert!(fired >= 8, "{fired} slots");
+    let tenant = world.store.put_tenant(&"new".parse().expect("a name"), world.now).await.expect("put");
+    assert_eq!(tenant.id, TenantId(3), "its number was not given out before");
+    let jobs = all_jobs(&*world.store).await;
+    let over = jobs.iter().find(|stored| stored.job.spec.name == "over").expect("it is there").job.clone();
+    let run = before.iter().find(|run| run.job == over.id).expect("it was triggered");
+    let run = world.store.run(run.id()).await.expect("run").expect("it is there").run;
+    world.conclude(worker, &run, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+    world.advance(Duration::from_secs(5 * 86_400));
+    while world.store.retain(world.now, 100).await.expect("retain") > 0 {}
+    assert!(world.store.jobs(&[over.id]).await.expect("jobs")[0].is_some(), "its run is there");
+    assert!(world.store.run(run.id()).await.expect("run").is_some(), "it ended less than a week ago");
+    world.advance(Duration::from_secs(9 * 86_400));
+    for _ in 0..4 {
+        while world.store.retain(world.now, 100).await.expect("retain") > 0 {}
+        world.advance(Duration::from_secs(2 * 86_400));
+    }
+    assert!(world.store.jobs(&[over.id]).await.expect("jobs")[0].is_none(), "it went with its history");
+}
