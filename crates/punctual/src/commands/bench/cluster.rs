@@ -20,8 +20,8 @@ use super::machine::{Usage, rss_bytes};
 use super::scenario::{Bench, GRACE, Measured, after_registering, millis, settle, sleep_until};
 use super::{Common, slow_line};
 
-/// Connections of each node: many nodes share what one server gives.
-const CONNECTIONS: usize = 3;
+/// Connections of all nodes: many of them share what one server gives.
+const CONNECTIONS: usize = 100;
 
 /// Of ten jobs so many are in the crowded shards, if there are any.
 const CROWDED_OF_TEN: u64 = 9;
@@ -67,7 +67,9 @@ impl Cluster {
         let phase = |n: u64| n * period_ms / self.jobs;
         let first = self.open(&bench, 0).await?;
         let shards = first.store.shard_count();
-        let begin = after_registering(self.jobs)? + SignedDuration::from_secs(2);
+        // A node opens its store in some forty round trips, and a busy machine takes its time.
+        let starting = 2_000 + 500 * self.nodes as u64 + 80 * self.slow_ms;
+        let begin = after_registering(self.jobs)? + SignedDuration::from_secs((starting / 1_000) as i64);
         let (ids, registering) = register(&first.engine, self.jobs, |n| {
             let from = begin + millis(phase(n));
             let mut spec = bench.spec(n, &format!("@every {period_ms}ms anchor {from}"))?;
@@ -153,7 +155,7 @@ impl Cluster {
         let Storage::Postgres(databases) = &bench.storage else { bail!("not PostgreSQL") };
         let mut databases = databases.clone();
         for database in &mut databases {
-            database.connections = CONNECTIONS;
+            database.connections = database.connections.min(CONNECTIONS / self.nodes).max(3);
             if self.slow_ms > 0 && number + 1 == self.nodes && number > 0 {
                 database.address = slowed(&database.address, Duration::from_millis(self.slow_ms)).await?;
             }
