@@ -5,7 +5,7 @@
 //! after it was out of reach, are fired beside, and never make the others late; entries whose firing failed are fired
 //! again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -79,6 +79,11 @@ pub(crate) struct Firing {
     /// When everything is to be read anew, and when it last was.
     anew_at: Option<Timestamp>,
     began_at: Option<Timestamp>,
+}
+
+/// A density that was known, a quarter of the way to what was counted.
+fn towards(known: u32, counted: u32) -> u32 {
+    u32::try_from((u64::from(known) * 3 + u64::from(counted)) / 4).unwrap_or(u32::MAX)
 }
 
 /// What was due when the node started, read from the oldest on.
@@ -158,20 +163,27 @@ impl Firing {
     }
 
     /// Counts by shard what a minute brings, for [`crate::placement`]: what is known to come, or as much as was fired
-    /// before, since what is fired often is due again before it can be known.
+    /// before, since what is fired often is due again before it can be known. A few seconds tell little about a minute, and
+    /// less about a shard that has just come: what was known before counts for most of it, or shards would go to and fro.
     fn measure(&mut self, now: Timestamp) {
         if now < self.measure_at || !self.engine.store.is_shared() {
             return;
         }
         let since = now.duration_since(self.measure_at - MEASURE_EVERY).as_millis().max(1);
         self.measure_at = now + MEASURE_EVERY;
-        let mut densities: BTreeMap<ShardId, u32> = self.horizon.densities(now).into_iter().collect();
+        let mut counted: BTreeMap<ShardId, u32> = self.horizon.densities(now).into_iter().collect();
         for (shard, fired) in self.fired.drain() {
             let minute = u32::try_from(i128::from(fired) * 60_000 / since).unwrap_or(u32::MAX);
-            let density = densities.entry(shard).or_default();
+            let density = counted.entry(shard).or_default();
             *density = minute.max(*density);
         }
-        self.engine.wakes.set_densities(densities.into_iter().collect());
+        let known: BTreeMap<ShardId, u32> = self.engine.wakes.densities().into_iter().collect();
+        let shards: BTreeSet<ShardId> = counted.keys().chain(known.keys()).copied().collect();
+        let densities = shards.into_iter().filter(|shard| self.owned.contains(*shard)).map(|shard| {
+            let counted = counted.get(&shard).copied().unwrap_or_default();
+            (shard, known.get(&shard).map_or(counted, |known| towards(*known, counted)))
+        });
+        self.engine.wakes.set_densities(densities.collect());
     }
 
     /// Fires until told to stop; then lets what is under way finish.

@@ -109,6 +109,8 @@ impl Placing {
             self.compare_clocks(asked_at, asked.elapsed(), placement.at);
         }
         engine.metrics.nodes.set(placement.nodes.len() as i64);
+        let mine = placement.shards.iter().filter(|shard| shard.owner == Some(self.me.id));
+        engine.wakes.expect_densities(mine.map(|shard| (shard.shard, shard.density)));
         let targets = placement.targets();
         self.give(&placement, &targets, now).await?;
         self.keep(&placement, &targets, now).await

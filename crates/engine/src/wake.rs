@@ -102,6 +102,16 @@ impl Wakes {
         self.densities.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What others knew about shards that nothing is known about here yet.
+    pub(crate) fn expect_densities(&self, expected: impl IntoIterator<Item = (ShardId, u32)>) {
+        let mut densities = self.densities.lock().unwrap_or_else(PoisonError::into_inner);
+        for (shard, density) in expected {
+            if !densities.iter().any(|(known, _)| *known == shard) {
+                densities.push((shard, density));
+            }
+        }
+    }
+
     pub(crate) fn set_densities(&self, densities: Vec<(ShardId, u32)>) {
         *self.densities.lock().unwrap_or_else(PoisonError::into_inner) = densities;
     }

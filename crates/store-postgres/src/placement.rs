@@ -98,12 +98,15 @@ impl Postgres {
             .await
             .map_err(failed)?;
         let rows = client.query(&find_nodes, &[&self.callers(now)]).await.map_err(failed)?;
+        // As its owner says; until a new one does, as the one before said.
         let mut densities: HashMap<(WorkerId, ShardId), u32> = HashMap::new();
+        let mut last: HashMap<ShardId, u32> = HashMap::new();
         let mut nodes = Vec::with_capacity(rows.len());
         for row in &rows {
             let id = worker_id(row.get::<_, Uuid>(0));
             let attendance = decode_attendance(id, row.get(2))?;
             densities.extend(attendance.densities.iter().map(|(shard, density)| ((id, *shard), *density)));
+            last.extend(attendance.densities);
             nodes.push((attendance.node, timestamp(row.get(1))?));
         }
         let mut placement = Placement { at: now, nodes, shards: Vec::new() };
@@ -116,7 +119,11 @@ impl Postgres {
                 owner,
                 epoch: Epoch(row.get::<_, i64>(2) as u64),
                 expires_at: timestamp(row.get(3))?,
-                density: owner.and_then(|owner| densities.get(&(owner, shard)).copied()).unwrap_or_default(),
+                density: owner
+                    .and_then(|owner| densities.get(&(owner, shard)))
+                    .or_else(|| last.get(&shard))
+                    .copied()
+                    .unwrap_or_default(),
             });
         }
         Ok(placement)

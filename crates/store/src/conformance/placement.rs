@@ -149,6 +149,9 @@ pub async fn nodes_that_attend_are_live(store: Arc<dyn Store>) {
     assert!(placement.shards.iter().all(|shard| shard.owner == Some(second)));
     assert!(placement.shards.iter().zip(&world.epochs).all(|(shard, epoch)| shard.epoch == *epoch));
     assert_eq!(placement.shards[3..6].iter().map(|shard| shard.density).collect::<Vec<_>>(), [70, 90, 0]);
+    store.hand_over(second, vec![(ShardId(3), first)], TTL, world.now).await.expect("hand over");
+    let given = store.placement(world.now).await.expect("placement").shards[3];
+    assert_eq!((given.owner, given.density), (Some(first), 70), "known before its new owner has counted");
     world.advance(TTL / 2 + Duration::from_secs(1));
     let live = |placement: &punctual_domain::Placement| placement.nodes.len();
     assert_eq!(live(&store.placement(world.now).await.expect("placement")), 1, "the first was silent");
