@@ -76,6 +76,16 @@ fn soak() -> Result<()> {
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
+    // What cargo tells us about this package is not true of others; build scripts that look at it would run again, and with
+    // them half of the dependencies would be built again whenever a chore follows a plain `cargo build` or comes before one.
+    for (name, _) in std::env::vars_os() {
+        let is_about_us = name.to_str().is_some_and(|name| {
+            ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|start| name.starts_with(start))
+        });
+        if is_about_us {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

@@ -1,7 +1,9 @@
 //! Due entries: as rows, and in the order of firing.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
-use punctual_domain::id::{TenantId, Version};
+use punctual_domain::id::{ShardId, TenantId, Version};
 use punctual_store::{Due, DueKey, DuePage, DueQuery, Error};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -100,6 +102,17 @@ from shards s cross join lateral (
 ) e
 where $1::smallint[] is null or s.shard = any($1)";
 
+/// The entries that follow one of a shard each, which may have other versions of its job after it.
+pub(crate) const MORE_OF_SHARDS: &str = "
+select e.shard, e.at, e.lane, e.tenant, e.job, e.version, e.slot
+from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[])
+    a (shard, at, lane, tenant, job, version)
+cross join lateral (
+    select * from due d
+    where d.shard = a.shard and (d.at, d.lane, d.tenant, d.job, d.version) > (a.at, a.lane, a.tenant, a.job, a.version)
+    order by d.at, d.lane, d.tenant, d.job, d.version limit $7
+) e";
+
 /// Reads an entry from a row of its shard and all its columns.
 pub(crate) fn read(row: &Row) -> Result<Due, Error> {
     let key = DueKey {
@@ -117,19 +130,36 @@ impl Postgres {
         let count = shards.as_ref().map_or(usize::from(self.shard_count), Vec::len).max(1);
         // As many of every shard as are likely among the first of all, where entries are spread by chance.
         let mean = query.limit.div_ceil(count);
-        let mut per_shard = mean + 4 * mean.isqrt() + 8;
+        let per_shard = mean + 4 * mean.isqrt() + 8;
+        let first = self.first_of_shards(&shards, query.after, per_shard).await?;
+        let mut read = Read::new(first, per_shard);
         loop {
-            let mut entries = self.first_of_shards(&shards, query.after, per_shard).await?;
-            let complete_until = self.complete_until(&entries, per_shard);
-            entries.sort_unstable_by_key(|due| (due.key, due.version));
-            let page = page(entries, complete_until, query.until, query.limit);
-            // All that was read are versions of one entry: a job that was changed often.
-            if page.entries.is_empty() && complete_until.is_some_and(|key| key.at <= query.until) {
-                per_shard *= 8;
-                continue;
+            let page = read.page(query.until, query.limit);
+            let ends = read.unread(query);
+            if page.entries.len() * 2 >= query.limit || ends.is_empty() {
+                return Ok(page);
             }
-            return Ok(page);
+            // Few shards have most of what is due: more of those.
+            let per_shard = query.limit.div_ceil(ends.len());
+            read.extend(self.more_of_shards(&ends, per_shard).await?, &ends, per_shard);
         }
+    }
+
+    async fn more_of_shards(&self, after: &[Due], per_shard: usize) -> Result<Vec<Due>, Failed> {
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(MORE_OF_SHARDS).await.map_err(failed)?;
+        let (columns, per_shard): (DueColumns, _) = (after.iter().collect(), per_shard as i64);
+        let values: [&(dyn ToSql + Sync); 7] = [
+            &columns.shard,
+            &columns.at,
+            &columns.lane,
+            &columns.tenant,
+            &columns.job,
+            &columns.version,
+            &per_shard,
+        ];
+        let rows = client.query(&statement, &values).await.map_err(failed)?;
+        Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
     }
 
     async fn first_of_shards(
@@ -156,21 +186,6 @@ impl Postgres {
         Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
     }
 
-    /// The smallest key that may have others before it that were not read: the last of a shard of which not everything
-    /// was read.
-    fn complete_until(&self, entries: &[Due], per_shard: usize) -> Option<DueKey> {
-        let mut counts = vec![0; usize::from(self.shard_count)];
-        let mut last: Option<DueKey> = None;
-        for due in entries {
-            let count = &mut counts[usize::from(due.key.job.shard().0)];
-            *count += 1;
-            if *count == per_shard && last.is_none_or(|key| due.key < key) {
-                last = Some(due.key);
-            }
-        }
-        last
-    }
-
     pub(crate) async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Failed> {
         let client = self.connection().await?;
         let statement = client.prepare_cached(FIND_DUE).await.map_err(failed)?;
@@ -184,17 +199,101 @@ impl Postgres {
     }
 }
 
-/// Cuts what was read to a page. Entries at or after `complete_until` may have others before them that were not read.
-fn page(entries: Vec<Due>, complete_until: Option<DueKey>, until: Timestamp, limit: usize) -> DuePage {
-    let mut page = DuePage { entries: Vec::with_capacity(entries.len().min(limit)), next_at: None };
-    for due in entries {
-        let is_full =
-            page.entries.len() >= limit && page.entries.last().is_none_or(|last| last.key != due.key);
-        if due.key.at > until || is_full || complete_until.is_some_and(|key| due.key >= key) {
-            page.next_at = Some(due.key.at);
-            break;
-        }
-        page.entries.push(due);
+/// What was read of every shard, in the order of firing.
+struct Read {
+    entries: Vec<Due>,
+    /// The last entry that was read of each shard that may have more.
+    ends: HashMap<ShardId, Due>,
+}
+
+impl Read {
+    /// The first entries of shards, of each at most so many.
+    fn new(entries: Vec<Due>, per_shard: usize) -> Self {
+        let mut read = Read { entries: Vec::new(), ends: HashMap::new() };
+        read.extend(entries, &[], per_shard);
+        read
     }
-    page
+
+    /// More of the shards of which these were the ends.
+    fn extend(&mut self, entries: Vec<Due>, ends: &[Due], per_shard: usize) {
+        for end in ends {
+            self.ends.remove(&end.key.job.shard());
+        }
+        let mut counts: HashMap<ShardId, usize> = HashMap::new();
+        for due in &entries {
+            let shard = due.key.job.shard();
+            let count = counts.entry(shard).or_default();
+            *count += 1;
+            if *count == per_shard {
+                self.ends.insert(shard, *due);
+            }
+        }
+        self.entries.extend(entries);
+        self.entries.sort_unstable_by_key(|due| (due.key, due.version));
+    }
+
+    /// Cut to a page. Entries at or after the end of a shard may have others before them that were not read.
+    fn page(&self, until: Timestamp, limit: usize) -> DuePage {
+        let complete_until = self.ends.values().map(|due| due.key).min();
+        let mut page = DuePage { entries: Vec::with_capacity(self.entries.len().min(limit)), next_at: None };
+        for due in &self.entries {
+            let is_full =
+                page.entries.len() >= limit && page.entries.last().is_none_or(|last| last.key != due.key);
+            if due.key.at > until || is_full || complete_until.is_some_and(|key| due.key >= key) {
+                page.next_at = Some(due.key.at);
+                break;
+            }
+            page.entries.push(*due);
+        }
+        page
+    }
+
+    /// The ends that keep a page from being full.
+    fn unread(&self, query: &DueQuery) -> Vec<Due> {
+        let last = self.entries.get(query.limit).map(|due| due.key);
+        let matters = |end: &&Due| end.key.at <= query.until && last.is_none_or(|last| end.key <= last);
+        self.ends.values().filter(matters).copied().collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::sync::Arc;
+
+    use punctual_store::conformance::World;
+    use punctual_store::{Put, Shards, Store};
+    use punctual_testing::Postgres as Server;
+
+    use super::*;
+    use crate::connect::{Options, Time};
+
+    const JOBS: usize = 3_000;
+
+    /// In a database of 256 shards, one of which has everything that is due.
+    #[tokio::test]
+    async fn a_page_is_not_short_because_one_shard_has_all_that_is_due() {
+        let options = Options { time: Time::Caller, ..Options::new(Server::shared().database()) };
+        let store = Arc::new(Postgres::open(&options).await.unwrap());
+        let mut world = World::new(store.clone()).await;
+        let puts: Vec<Put> = (0..JOBS)
+            .map(|number| {
+                let mut job = world.job("crowded");
+                job.id = punctual_domain::JobId::new(world.now, ShardId(7), number as u64);
+                world.put(job, Some(world.now))
+            })
+            .collect();
+        for answer in store.put_jobs(puts, world.now).await.unwrap() {
+            answer.unwrap();
+        }
+        let (mut seen, mut after) = (Vec::new(), None);
+        while seen.len() < JOBS {
+            let query = DueQuery { shards: Shards::All, after, until: world.now, limit: 1_000 };
+            let page = Store::due(&*store, query).await.unwrap();
+            assert!(page.entries.len() >= 500, "a page has {} of 1000", page.entries.len());
+            after = page.entries.last().map(|due| due.key);
+            seen.extend(page.entries);
+        }
+        assert!(seen.len() == JOBS && seen.is_sorted_by(|one, next| one.key < next.key));
+    }
 }

@@ -41,8 +41,9 @@ with held as (
     order by shard for update
 )
 update shards s set epoch = s.epoch + 1, owner = $1, expires_at = punctual_now($4) + $3
-from held where s.shard = any(array[held.shard]) and (s.owner is null or s.expires_at < punctual_now($4))
-returning s.shard, s.epoch";
+from held where s.shard = any(array[held.shard]) and (s.owner is null or s.expires_at < punctual_now($4))";
+
+const OWNED: &str = "select shard, epoch from shards where owner = $1";
 
 /// An heir that is dead already does not keep the shard longer than it seems to live.
 const HAND_OVER: &str = "
@@ -137,7 +138,10 @@ impl Postgres {
         if shards.as_ref().is_none_or(|shards| !shards.is_empty()) {
             let take_over = client.prepare_cached(TAKE_OVER).await.map_err(failed)?;
             let values: [&(dyn ToSql + Sync); 4] = [&owner, &shards, &ttl, &callers];
-            rows.extend(client.query(&take_over, &values).await.map_err(failed)?);
+            client.execute(&take_over, &values).await.map_err(failed)?;
+            // A call of this owner whose answer was lost may have taken them while this one waited.
+            let owned = client.prepare_cached(OWNED).await.map_err(failed)?;
+            rows = client.query(&owned, &[&owner]).await.map_err(failed)?;
         }
         let held =
             rows.iter().map(|row| (ShardId(row.get::<_, i16>(0) as u16), Epoch(row.get::<_, i64>(1) as u64)));

@@ -8,7 +8,7 @@ use punctual_testing::Postgres as Server;
 use crate::claim::{LEASE, PROMOTE};
 use crate::complete::EXCHANGE;
 use crate::connect::Options;
-use crate::due::{DELETE_DUE, FIND_DUE};
+use crate::due::{DELETE_DUE, FIND_DUE, MORE_OF_SHARDS};
 use crate::ended::{HOLD, LOOK_AT_LISTS};
 use crate::fire::{FIRE, PROGRESS};
 use crate::jobs::JOB_VERSIONS;
@@ -16,7 +16,7 @@ use crate::placement::{RENEW, TAKE_OVER};
 use crate::postgres::Postgres;
 use crate::put_jobs::HOLDERS;
 
-const STATEMENTS: [(&str, &str); 13] = [
+const STATEMENTS: [(&str, &str); 14] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
@@ -24,6 +24,7 @@ const STATEMENTS: [(&str, &str); 13] = [
     ("PROMOTE", PROMOTE),
     ("DELETE_DUE", DELETE_DUE),
     ("FIND_DUE", FIND_DUE),
+    ("MORE_OF_SHARDS", MORE_OF_SHARDS),
     ("JOB_VERSIONS", JOB_VERSIONS),
     ("HOLDERS", HOLDERS),
     ("HOLD", HOLD),

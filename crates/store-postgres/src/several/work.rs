@@ -14,23 +14,32 @@ use super::Several;
 use super::route::may_have_moved;
 use crate::error::{Failed, failed};
 use crate::postgres::Postgres;
-use crate::row::{DELAYED, millis, numbers, urgency};
+use crate::row::{millis, numbers, urgency};
 
-/// What may be claimed, in order; also those whose time has come since somebody last claimed.
+/// What may be claimed, in order; also those whose time has come since somebody last claimed, and whether there are any.
 const WAITING: &str = "
-select lane, urgency, available_at, seq, line from (
-    (select lane, urgency, available_at, seq, line from open_runs
+select lane, urgency, available_at, seq,
+    exists (select from open_runs where line = 0 and available_at <= $4 and ($2::smallint[] is null or shard = any($2)))
+from (
+    (select lane, urgency, available_at, seq from open_runs
      where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
      order by lane, urgency, available_at, seq limit $1)
     union all
-    (select lane, urgency, available_at, seq, line from open_runs
+    (select lane, urgency, available_at, seq from open_runs
      where line = 0 and available_at <= $4 and ($2::smallint[] is null or shard = any($2))
          and ($3::text[] is null or queue = any($3))
      order by available_at, seq limit $1)
 ) w order by lane, urgency, available_at, seq limit $1";
 
-/// A run's place in the order of claims, and the line it stands in.
-type Place = (i16, i32, i64, i64, i16);
+/// A run's place in the order of claims.
+type Place = (i16, i32, i64, i64);
+
+/// The first in the line of a database.
+struct Line {
+    first: Vec<Place>,
+    /// The time of some has come since somebody last claimed.
+    has_come: bool,
+}
 
 impl Several {
     /// Asks every database for its share of the runs that are first in the order of all.
@@ -40,17 +49,18 @@ impl Several {
             let part = Claim { shards: shards.clone(), ..claim.clone() };
             async move { database.waiting(&part, now).await }
         });
-        let (mut first, mut failure) = (Vec::new(), None);
+        let (mut first, mut has_come, mut failure) = (Vec::new(), HashSet::new(), None);
         for (part, seen) in join_all(looks).await.into_iter().enumerate() {
             match seen {
-                Ok(seen) => first.extend(seen.into_iter().map(|place| (place, part))),
+                Ok(line) => {
+                    first.extend(line.first.into_iter().map(|place| (place, part)));
+                    // They get their turn with the next claim, also where nothing is claimed now.
+                    has_come.extend(line.has_come.then_some(part));
+                }
                 Err(error) => failure = Some(error),
             }
         }
         first.sort_unstable();
-        // Runs whose time has come get their turn with the next claim, also where nothing is claimed now.
-        let has_come: HashSet<usize> =
-            first.iter().filter(|((.., line), _)| *line == DELAYED).map(|(_, part)| *part).collect();
         first.truncate(claim.limit);
         let claims = parts.iter().enumerate().filter_map(|(part, (database, shards))| {
             let limit = first.iter().filter(|(_, of)| *of == part).count();
@@ -123,7 +133,7 @@ impl Several {
 
 impl Postgres {
     /// The first in line, as many as are wanted.
-    async fn waiting(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Place>, Error> {
+    async fn waiting(&self, claim: &Claim, now: Timestamp) -> Result<Line, Error> {
         let queues: Option<Vec<&str>> =
             (!claim.queues.is_empty()).then(|| claim.queues.iter().map(|queue| &**queue).collect());
         let (limit, shards) = (claim.limit as i64, numbers(&claim.shards));
@@ -132,8 +142,9 @@ impl Postgres {
             let statement = client.prepare_cached(WAITING).await.map_err(failed)?;
             let values: [&(dyn ToSql + Sync); 4] = [&limit, &shards, &queues, &millis(now)];
             let rows = client.query(&statement, &values).await.map_err(failed)?;
-            let place = |row: &Row| (row.get(0), row.get(1), row.get(2), row.get(3), row.get(4));
-            Ok::<_, Failed>(rows.iter().map(place).collect())
+            let place = |row: &Row| (row.get(0), row.get(1), row.get(2), row.get(3));
+            let has_come = rows.first().is_some_and(|row| row.get(4));
+            Ok::<_, Failed>(Line { first: rows.iter().map(place).collect(), has_come })
         })
         .await
     }

@@ -1,10 +1,10 @@
 //! The account of a bench: which slots were owed, which ran, and how late.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, Result};
 use comfy_table::Table;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use punctual_domain::run::RunState;
 use punctual_domain::{JobId, Sequence};
 use punctual_store::{PageRequest, RunFilter, Store};
@@ -46,6 +46,15 @@ pub(super) struct Account {
     pub(super) bytes_written_per_run: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) restart_to_first_fire_ms: Option<f64>,
+    /// The first page of due slots, read from a store that was just opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) due_page_ms: Option<f64>,
+    /// By how much the number of a node's shards was off the mean at most, while nobody had come or gone for a lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shards_off_mean_percent: Option<f64>,
+    /// How late slots were at p99, in steps of [`STEP`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lateness_p99_over_time_ms: Option<Vec<i64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fsync_ms: Option<f64>,
 }
@@ -67,6 +76,9 @@ impl Percentiles {
     }
 }
 
+/// The steps in which lateness is told over time.
+pub(super) const STEP: SignedDuration = SignedDuration::from_secs(10);
+
 /// The slots that are owed: each job with its own.
 pub(super) type Owed = HashMap<JobId, Vec<Timestamp>>;
 
@@ -78,6 +90,8 @@ pub(super) struct Audit {
     pub(super) missed: u64,
     pub(super) duplicates: u64,
     pub(super) lateness: Option<Percentiles>,
+    /// How late each slot was, in no order.
+    pub(super) slots: Vec<(Timestamp, i64)>,
     /// When the first attempt started and the last one ended.
     pub(super) span: Option<(Timestamp, Timestamp)>,
 }
@@ -86,7 +100,7 @@ impl Audit {
     /// Reads all runs and holds them against what was owed. Slots of other times are not looked at.
     pub(super) async fn read(store: &dyn Store, owed: &Owed) -> Result<Audit> {
         let mut seen: HashMap<(JobId, Timestamp), u32> = HashMap::new();
-        let (mut audit, mut lateness) = (Audit::default(), Vec::new());
+        let mut audit = Audit::default();
         let mut after: Option<Sequence> = None;
         loop {
             let page = PageRequest { after, limit: 5_000 };
@@ -98,7 +112,8 @@ impl Audit {
                 *seen.entry((run.job, run.scheduled_for)).or_default() += 1;
                 audit.completed += u64::from(run.state == RunState::Succeeded);
                 if let (Some(started), Some(finished)) = (run.started_at, run.finished_at) {
-                    lateness.push(started.duration_since(run.scheduled_for).as_millis() as i64);
+                    let late = started.duration_since(run.scheduled_for).as_millis() as i64;
+                    audit.slots.push((run.scheduled_for, late));
                     let (first, last) = audit.span.unwrap_or((started, finished));
                     audit.span = Some((first.min(started), last.max(finished)));
                 }
@@ -111,8 +126,18 @@ impl Audit {
         audit.fired = seen.len() as u64;
         audit.duplicates = seen.values().map(|times| u64::from(times - 1)).sum();
         audit.missed = owed.values().map(|slots| slots.len() as u64).sum::<u64>() - audit.fired;
-        audit.lateness = Percentiles::of(lateness);
+        audit.lateness = Percentiles::of(audit.slots.iter().map(|(_, late)| *late).collect());
         Ok(audit)
+    }
+
+    /// How late slots were at p99, from a time on, in steps of [`STEP`].
+    pub(super) fn lateness_over_time(&self, from: Timestamp) -> Vec<i64> {
+        let mut steps: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+        for (slot, late) in &self.slots {
+            let number = slot.duration_since(from).as_millis() / STEP.as_millis();
+            steps.entry(number as i64).or_default().push(*late);
+        }
+        steps.into_values().filter_map(Percentiles::of).map(|late| late.p99).collect()
     }
 }
 
@@ -160,6 +185,10 @@ impl Account {
         row("disk per run", self.disk_bytes_per_run.map(|bytes| format!("{bytes:.0} bytes")));
         row("written per run", self.bytes_written_per_run.map(|bytes| format!("{bytes:.0} bytes")));
         row("restart to first fire", self.restart_to_first_fire_ms.map(|ms| format!("{ms:.0} ms")));
+        row("page of due slots", self.due_page_ms.map(|ms| format!("{ms:.1} ms")));
+        row("shards off the mean", self.shards_off_mean_percent.map(|share| format!("at most {share:.0} %")));
+        let over_time = self.lateness_p99_over_time_ms.as_ref();
+        row("p99 over time", over_time.map(|steps| format!("{steps:?} ms, every {} s", STEP.as_secs())));
         row("fsync", self.fsync_ms.map(|ms| format!("{ms:.2} ms")));
         table
     }

@@ -4,10 +4,12 @@
 //! engine's own counters; any of them makes the command fail.
 
 mod account;
+mod cluster;
 mod load;
 mod machine;
 mod receiver;
 mod scenario;
+mod slow_line;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -69,6 +71,13 @@ enum Scenario {
         /// Slots that are overdue at the restart, besides.
         #[arg(long, default_value_t = 0)]
         overdue: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Several nodes on one PostgreSQL: they come and go, some shards are crowded, a node is slow.
+    Cluster {
+        #[command(flatten)]
+        cluster: cluster::Cluster,
         #[command(flatten)]
         common: Common,
     },
@@ -153,6 +162,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             Scenario::Catalogue { jobs, overdue, common } => {
                 (common, scenario::catalogue(*jobs, *overdue, common).await?)
             }
+            Scenario::Cluster { cluster, common } => (common, cluster.run(common).await?),
             Scenario::Receiver => return Ok(receiver::serve().await?),
             Scenario::Fill { jobs, overdue, common } => {
                 return Ok(scenario::fill(*jobs, *overdue, common).await?);

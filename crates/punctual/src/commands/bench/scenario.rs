@@ -20,21 +20,21 @@ use super::receiver::Receiver;
 use super::{Common, Store, Target};
 
 /// How long what is running may take to end after a scenario.
-const GRACE: Duration = Duration::from_secs(30);
+pub(super) const GRACE: Duration = Duration::from_secs(30);
 
 /// Where a scenario keeps its data and sends its callbacks.
-struct Bench {
+pub(super) struct Bench {
     directory: PathBuf,
     /// Removes the directory at the end.
     _temporary: Option<tempfile::TempDir>,
-    storage: Storage,
+    pub(super) storage: Storage,
     concurrency: usize,
     receiver: Option<Receiver>,
     target: JobTarget,
 }
 
 impl Bench {
-    async fn new(common: &Common) -> Result<Bench> {
+    pub(super) async fn new(common: &Common) -> Result<Bench> {
         let temporary = match common.data {
             None => Some(tempfile::tempdir().context("a temporary directory")?),
             Some(_) => None,
@@ -67,22 +67,27 @@ impl Bench {
         Ok(Bench { directory, _temporary: temporary, storage, concurrency, receiver, target })
     }
 
-    fn tzdb() -> Result<Arc<Tzdb>> {
+    pub(super) fn tzdb() -> Result<Arc<Tzdb>> {
         Ok(Arc::new(Tzdb::open(None)?))
     }
 
-    async fn open(&self) -> Result<Parts> {
+    pub(super) async fn open(&self) -> Result<Parts> {
         Ok(Parts::open(&self.storage, Self::tzdb()?).await?)
     }
 
     async fn start(&self, parts: Parts) -> Result<Running> {
+        Ok(Running::start_on(parts, self.options()?).await?)
+    }
+
+    /// How a node is put together.
+    pub(super) fn options(&self) -> Result<Options> {
         let mut options = Options::new(self.storage.clone(), Self::tzdb()?);
         options.concurrency = self.concurrency;
         options.http.policy = Policy { allow_loopback: true, ..Policy::default() };
-        Ok(Running::start_on(parts, options).await?)
+        Ok(options)
     }
 
-    fn spec(&self, number: u64, schedule: &str) -> Result<Spec> {
+    pub(super) fn spec(&self, number: u64, schedule: &str) -> Result<Spec> {
         Ok(Spec {
             payload: Some(format!("{{\"n\":{number}}}").into()),
             ..Spec::new(format!("bench-{number}"), Schedule::parse(schedule)?, self.target.clone())
@@ -112,7 +117,7 @@ fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1_048_576.0
 }
 
-async fn sleep_until(at: Timestamp) {
+pub(super) async fn sleep_until(at: Timestamp) {
     let left = at.duration_since(Timestamp::now());
     if left > SignedDuration::ZERO {
         tokio::time::sleep(left.unsigned_abs()).await;
@@ -120,26 +125,26 @@ async fn sleep_until(at: Timestamp) {
 }
 
 /// A time that leaves room for registering so many jobs, on a whole second.
-fn after_registering(jobs: u64) -> Result<Timestamp> {
+pub(super) fn after_registering(jobs: u64) -> Result<Timestamp> {
     let seconds = Timestamp::now().as_second() + 4 + (jobs / 40_000) as i64;
     Ok(Timestamp::from_second(seconds)?)
 }
 
-fn millis(count: u64) -> SignedDuration {
+pub(super) fn millis(count: u64) -> SignedDuration {
     SignedDuration::from_millis(count as i64)
 }
 
 /// What a scenario that fires measured.
-struct Measured {
-    registered: u64,
-    registering: Duration,
-    took: Duration,
-    used: Usage,
-    rss: u64,
+pub(super) struct Measured {
+    pub(super) registered: u64,
+    pub(super) registering: Duration,
+    pub(super) took: Duration,
+    pub(super) used: Usage,
+    pub(super) rss: u64,
 }
 
 impl Measured {
-    async fn account(self, bench: Bench, audit: &Audit) -> Result<Account> {
+    pub(super) async fn account(self, bench: Bench, audit: &Audit) -> Result<Account> {
         let runs = audit.fired.max(1) as f64;
         let account = Account {
             registered: self.registered,
@@ -205,6 +210,7 @@ pub(super) async fn steady(
     Ok(Account {
         scenario: format!("steady, {rate} slots/s{}", if aligned { ", aligned" } else { "" }),
         rss_before_mb: Some(megabytes(rss_before)),
+        lateness_p99_over_time_ms: Some(audit.lateness_over_time(begin)),
         ..measured.account(bench, &audit).await?
     })
 }
@@ -299,20 +305,25 @@ pub(super) async fn fill(jobs: u64, overdue: u64, common: &Common) -> Result<()>
 
 /// Many jobs of the far future, then a restart.
 pub(super) async fn catalogue(jobs: u64, overdue: u64, common: &Common) -> Result<Account> {
-    ensure!(common.store == Store::Embedded, "a catalogue needs a store that survives a restart");
+    let address = match &common.store {
+        Store::Memory => bail!("a catalogue needs a store that survives a restart"),
+        Store::Embedded => "embedded",
+        Store::Postgres(address) => address.as_str(),
+    };
     let bench = Bench::new(common).await?;
     let program = std::env::current_exe().context("find this program")?;
     let child = tokio::process::Command::new(program)
         .args(["bench", "fill", "--data"])
         .arg(&bench.directory)
-        .args(["--jobs", &jobs.to_string(), "--overdue", &overdue.to_string()])
+        .args(["--jobs", &jobs.to_string(), "--overdue", &overdue.to_string(), "--store", address])
         .stdout(Stdio::piped())
         .output()
         .await
         .context("start the filling process")?;
     ensure!(child.status.success(), "filling failed: {}", String::from_utf8_lossy(&child.stderr));
     let registering = Duration::from_secs_f64(String::from_utf8_lossy(&child.stdout).trim().parse()?);
-    let bytes = disk(&bench.storage)?.unwrap_or(0);
+    let bytes = disk(&bench.storage)?;
+    let due_page = time_due_page(&bench).await?;
     let before = Usage::now();
     let restarted_at = Timestamp::now();
     let parts = bench.open().await?;
@@ -335,12 +346,27 @@ pub(super) async fn catalogue(jobs: u64, overdue: u64, common: &Common) -> Resul
         register_per_s: per_second(total, registering),
         cpu_s: used.cpu.as_secs_f64(),
         rss_mb: megabytes(rss),
-        disk_bytes_per_job: Some(bytes as f64 / total as f64),
+        disk_bytes_per_job: bytes.map(|bytes| bytes as f64 / total as f64),
+        due_page_ms: Some(due_page.as_secs_f64() * 1e3),
         restart_to_first_fire_ms: first_fire,
         fsync_ms: bench.fsync_ms()?,
         ..Account::default()
     };
     Ok(account.audited(&audit))
+}
+
+/// Entries of a page.
+const PAGE: usize = 10_000;
+
+/// How long the first page of due slots takes, on a store that was just opened.
+async fn time_due_page(bench: &Bench) -> Result<Duration> {
+    let parts = bench.open().await?;
+    let query = DueQuery { shards: Shards::All, after: None, until: Timestamp::MAX, limit: PAGE };
+    let begun = Instant::now();
+    let page = parts.store.due(query).await?;
+    let took = begun.elapsed();
+    ensure!(!page.entries.is_empty(), "nothing is due");
+    Ok(took)
 }
 
 /// The slots of the jobs that fire every second, and when the first run of all started.
@@ -386,7 +412,7 @@ fn disk(storage: &Storage) -> Result<Option<u64>> {
 }
 
 /// Waits until everything due by then has been fired and has ended.
-async fn settle(running: &Running, by: Timestamp) -> Result<()> {
+pub(super) async fn settle(running: &Running, by: Timestamp) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(300);
     loop {
         // The store is asked only when nothing is held: asking all the time would be part of what is measured.
