@@ -8,7 +8,7 @@ use fastrand::Rng;
 use crate::cluster::Cluster;
 use crate::node::{Clock, faketime};
 use crate::plan::{CALM, Fault, Plan, Step};
-use crate::postgres::Postgres;
+use crate::postgres::{End, Postgres};
 use crate::proxy::Link;
 use crate::receiver::{Mode, Receiver, now};
 use crate::schedule::Millis;
@@ -87,8 +87,9 @@ impl World {
                 return Ok("the primary".into());
             }
             Fault::PromoteStandby => {
-                self.postgres.promote().await?;
-                return Ok("the primary".into());
+                let end = if random.bool() { End::Killed } else { End::Frozen };
+                self.postgres.promote(end).await?;
+                return Ok(format!("the primary, {end:?}").to_lowercase());
             }
             Fault::TerminateBackends => {
                 self.postgres.terminate_backends().await?;

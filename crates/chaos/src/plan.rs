@@ -14,7 +14,7 @@ pub(crate) enum Fault {
     FreezeNode,
     /// kill -9 of PostgreSQL, started again on the same files.
     KillPostgres,
-    /// kill -9 of PostgreSQL; its synchronous standby is promoted.
+    /// kill -9 of PostgreSQL, or SIGSTOP; its synchronous standby is promoted.
     PromoteStandby,
     /// Every connection to PostgreSQL is ended by it.
     TerminateBackends,

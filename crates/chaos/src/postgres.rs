@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use punctual_testing::postgres::{as_user, free_port, own, programs};
+use punctual_testing::postgres::{as_user, free_port, own, programs, signal, stop};
 
 /// The name of the database.
 pub(crate) const DATABASE: &str = "chaos";
@@ -21,6 +21,15 @@ struct Seat {
     port: u16,
     data: PathBuf,
     server: Option<Child>,
+}
+
+/// How a primary goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// kill -9 of all its processes.
+    Killed,
+    /// SIGSTOP of all its processes: it accepts connections and answers nobody.
+    Frozen,
 }
 
 /// A primary, and the place of its standby.
@@ -82,6 +91,8 @@ impl Postgres {
     /// Copies the primary to the other place and waits until every commit waits for the copy.
     pub(crate) async fn add_standby(&mut self) -> Result<()> {
         let (primary, standby) = (self.primary, 1 - self.primary);
+        // What was the primary before may be frozen there.
+        self.kill(standby)?;
         let _ = std::fs::remove_dir_all(&self.seats[standby].data);
         let source = format!(
             "host=127.0.0.1 port={} user=punctual application_name={STANDBY}",
@@ -113,9 +124,12 @@ impl Postgres {
         bail!("the standby does not follow the primary")
     }
 
-    /// kill -9 of the primary; the standby takes its place.
-    pub(crate) async fn promote(&mut self) -> Result<()> {
-        self.kill(self.primary)?;
+    /// The primary goes, and the standby takes its place.
+    pub(crate) async fn promote(&mut self, end: End) -> Result<()> {
+        match end {
+            End::Killed => self.kill(self.primary)?,
+            End::Frozen => self.freeze(self.primary),
+        }
         self.primary = 1 - self.primary;
         // Its copy of the settings asks for a standby that is gone, so nothing would be acknowledged.
         self.psql("postgres", "select pg_promote()").await?;
@@ -144,14 +158,17 @@ impl Postgres {
 
     fn kill(&mut self, seat: usize) -> Result<()> {
         let Some(mut server) = self.seats[seat].server.take() else { return Ok(()) };
-        let id = server.id();
-        // Its processes would notice and end, but perhaps only after a commit.
-        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-        let ids = std::iter::once(id.to_string()).chain(children.split_whitespace().map(str::to_owned));
-        // Some of them may have ended already.
-        Command::new("kill").arg("-KILL").args(ids).stderr(Stdio::null()).status().context("start `kill`")?;
+        // Its processes would notice and end, but perhaps only after a commit, or never if they wait for one another.
+        signal("-KILL", &stop(&server.id().to_string()));
         server.wait().context("wait for PostgreSQL to end")?;
         Ok(())
+    }
+
+    /// Stops it where it is. It does nothing until it is killed.
+    fn freeze(&self, seat: usize) {
+        if let Some(server) = &self.seats[seat].server {
+            stop(&server.id().to_string());
+        }
     }
 
     fn launch(&mut self, seat: usize) -> Result<()> {

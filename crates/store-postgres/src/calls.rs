@@ -112,7 +112,7 @@ impl Postgres {
         let begun = Instant::now();
         // It is many statements, and nobody waits for it.
         let patience = if verb == "retain" { self.patience * 20 } else { self.patience };
-        let result = match tokio::time::timeout(patience, work).await {
+        let result = match tokio::time::timeout(patience, self.doubting(work)).await {
             Ok(result) => result,
             Err(_) => Err(self.stalled()),
         };
@@ -123,6 +123,20 @@ impl Postgres {
             self.calls.counted().faults.entry(kind).or_default().1 += 1;
             error
         })
+    }
+
+    /// Work that goes on for long is doubted: if the server is not the one that takes writes any more, its connection ends.
+    async fn doubting<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            if let Ok(result) = tokio::time::timeout(self.doubt, &mut work).await {
+                return result;
+            }
+            tokio::select! {
+                result = &mut work => return result,
+                () = self.connections.servers().look() => {}
+            }
+        }
     }
 
     /// A call that reads, or that does the same when it is done twice.
@@ -192,10 +206,15 @@ impl Postgres {
         }
     }
 
-    /// A try has failed. If the pool in between says that it lost the database, that is an outage.
+    /// A try has failed. If the pool in between says that it lost the database, that is an outage; if the server takes no
+    /// writes any more, whoever comes next looks for the one that does.
     fn notice(&self, kind: Kind, reason: &str) {
-        if kind == Kind::Disconnected && !self.connections.are_sessions() {
-            self.calls.out_of_reach(&Error::Unavailable { reason: reason.into() });
+        match kind {
+            Kind::Disconnected if !self.connections.are_sessions() => {
+                self.calls.out_of_reach(&Error::Unavailable { reason: reason.into() });
+            }
+            Kind::ReadOnly => self.connections.renew(),
+            _ => {}
         }
     }
 
@@ -216,10 +235,7 @@ pub(crate) fn unconnected(error: &PoolError) -> Failed {
             (Kind::Pool, "all connections to the database are in use".into())
         }
         PoolError::Timeout(_) => (Kind::Unreachable, "the database does not answer".into()),
-        PoolError::Backend(error)
-        | PoolError::PostCreateHook(deadpool_postgres::HookError::Backend(error)) => {
-            (Kind::Unreachable, reason(error))
-        }
+        PoolError::Backend(error) => (Kind::Unreachable, reason(error)),
         other => (Kind::Unreachable, other.to_string()),
     };
     Failed::Error(kind, Error::Unavailable { reason })

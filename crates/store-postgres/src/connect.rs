@@ -4,15 +4,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{
-    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime,
-};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime};
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 
 use crate::calls::unconnected;
 use crate::client::Client;
 use crate::error::{Failed, OpenError, reason};
+use crate::servers::{CONNECT, Dial, Servers};
 use crate::tls::{Connector, Tls};
 use crate::wakeups::Hints;
 
@@ -33,6 +32,8 @@ pub struct Options {
     pub wait: Duration,
     /// How long a statement may take.
     pub statement_timeout: Duration,
+    /// How long a call waits before it looks whether the server is still the one that takes writes.
+    pub doubt: Duration,
     /// How long a call waits for the database in all. Longer than a statement may take.
     pub patience: Duration,
 }
@@ -48,6 +49,8 @@ impl Options {
             hints: Hints::Listen,
             wait: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(20),
+            // Few calls take as long, so that looking costs nothing; and a standby that was promoted is followed soon.
+            doubt: Duration::from_secs(2),
             patience: Duration::from_secs(45),
         }
     }
@@ -76,9 +79,6 @@ const SETTINGS: [&str; 6] = [
     "idle_in_transaction_session_timeout = '30s'",
 ];
 
-/// How long a server may take to accept a connection, and then to greet.
-const CONNECT: Duration = Duration::from_secs(3);
-
 /// How a connection is made.
 pub(crate) fn config(options: &Options) -> Result<(Config, Connector), OpenError> {
     let wrong = |reason: String| OpenError::Address { address: without_password(&options.address), reason };
@@ -102,6 +102,7 @@ pub(crate) fn config(options: &Options) -> Result<(Config, Connector), OpenError
 #[derive(Debug)]
 pub(crate) struct Connections {
     pool: Pool,
+    servers: Arc<Servers>,
     /// What every transaction begins with, where no connection is a session of its own.
     settings: Option<Arc<str>>,
 }
@@ -112,25 +113,25 @@ impl Connections {
         let wrong =
             |reason: String| OpenError::Address { address: without_password(&options.address), reason };
         let (config, tls) = config(options)?;
-        let hosts = config.get_hosts().len() as u32;
-        let manager =
-            Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-        let mut pool = Pool::builder(manager)
+        let has_sessions = options.hints == Hints::Listen;
+        let of_a_session = has_sessions.then(|| settings("set", options));
+        let servers = Arc::new(Servers::new(&config, tls, of_a_session.as_deref()));
+        let dial = Dial(Arc::clone(&servers));
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let pool = Pool::builder(Manager::from_connect(config, dial, recycling))
             .max_size(options.connections)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(options.wait))
-            .create_timeout(Some(CONNECT * (hosts + 1)));
-        let has_sessions = options.hints == Hints::Listen;
-        if has_sessions {
-            let settings = settings("set", options);
-            pool = pool.post_create(Hook::async_fn(move |client: &mut ClientWrapper, _| {
-                let settings = settings.clone();
-                Box::pin(async move { client.batch_execute(&settings).await.map_err(HookError::Backend) })
-            }));
-        }
-        let pool = pool.build().map_err(|error| wrong(error.to_string()))?;
+            .create_timeout(Some(servers.patience()))
+            .build()
+            .map_err(|error| wrong(error.to_string()))?;
         let settings = (!has_sessions).then(|| settings("set local", options).into());
-        Ok(Connections { pool, settings })
+        Ok(Connections { pool, servers, settings })
+    }
+
+    /// The servers they are made to.
+    pub(crate) fn servers(&self) -> &Arc<Servers> {
+        &self.servers
     }
 
     pub(crate) async fn get(&self) -> Result<Client<'static>, PoolError> {

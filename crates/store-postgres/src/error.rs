@@ -126,6 +126,8 @@ pub(crate) enum Kind {
     Terminated,
     /// The connection broke off, or that of a pool in between.
     Disconnected,
+    /// The server takes no writes any more.
+    ReadOnly,
     /// No connection of the pool was free in time.
     Pool,
     /// No connection could be made.
@@ -137,7 +139,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 11] = [
+    pub(crate) const ALL: [Kind; 12] = [
         Kind::Deadlock,
         Kind::Serialization,
         Kind::Conflict,
@@ -145,6 +147,7 @@ impl Kind {
         Kind::StatementTimeout,
         Kind::Terminated,
         Kind::Disconnected,
+        Kind::ReadOnly,
         Kind::Pool,
         Kind::Unreachable,
         Kind::Stalled,
@@ -161,6 +164,7 @@ impl Kind {
             Kind::StatementTimeout => "statement_timeout",
             Kind::Terminated => "terminated",
             Kind::Disconnected => "disconnected",
+            Kind::ReadOnly => "read_only",
             Kind::Pool => "pool",
             Kind::Unreachable => "unreachable",
             Kind::Stalled => "stalled",
@@ -176,6 +180,8 @@ impl Kind {
             Kind::Terminated | Kind::Disconnected => 4,
             // The second try may find what was in its way gone; a third one would keep its caller waiting for nothing.
             Kind::StatementTimeout => 2,
+            // The second try is on a new connection, to the server that takes writes if there is one.
+            Kind::ReadOnly => 2,
             Kind::Pool | Kind::Unreachable | Kind::Stalled | Kind::Other => 1,
         }
     }
@@ -195,6 +201,7 @@ impl Kind {
             (SqlState::CHECK_VIOLATION, Kind::Partition),
             (SqlState::QUERY_CANCELED, Kind::StatementTimeout),
             (SqlState::LOCK_NOT_AVAILABLE, Kind::StatementTimeout),
+            (SqlState::READ_ONLY_SQL_TRANSACTION, Kind::ReadOnly),
             (SqlState::ADMIN_SHUTDOWN, Kind::Terminated),
             (SqlState::CRASH_SHUTDOWN, Kind::Terminated),
             (SqlState::CANNOT_CONNECT_NOW, Kind::Terminated),

@@ -34,6 +34,7 @@ mod requests;
 mod retain;
 mod row;
 mod sequences;
+mod servers;
 mod several;
 mod tls;
 mod transfer;

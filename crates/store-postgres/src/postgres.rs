@@ -37,6 +37,8 @@ pub struct Postgres {
     pub(crate) depth: Depth,
     pub(crate) wakeups: Wakeups,
     pub(crate) calls: Calls,
+    /// How long a call waits before it looks whether the server is still the one.
+    pub(crate) doubt: Duration,
     /// How long a call waits for the database in all.
     pub(crate) patience: Duration,
 }
@@ -72,6 +74,7 @@ impl Postgres {
         let depth = Depth::default();
         depth.load(&client).await.map_err(unreachable)?;
         drop(client);
+        let wakeups = Wakeups::start(options.hints, connections.servers());
         Ok(Postgres {
             address: without_password(&options.address),
             connections,
@@ -81,8 +84,9 @@ impl Postgres {
             leases: Leases::default(),
             partitions: Partitions::default(),
             depth,
-            wakeups: Wakeups::start(options),
+            wakeups,
             calls: Calls::default(),
+            doubt: options.doubt,
             patience: options.patience,
         })
     }

@@ -12,14 +12,13 @@ use jiff::Timestamp;
 use punctual_domain::id::WorkerId;
 use punctual_store::{Due, Hint, LOOK_AHEAD};
 use tokio::sync::Notify;
-use tokio_postgres::{AsyncMessage, Config, Row};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::client::Client;
-use crate::connect::{Options, config};
 use crate::error::{Failed, failed, reason};
 use crate::row::{millis, shard, worker_uuid};
-use crate::tls::Connector;
+use crate::servers::Servers;
 use crate::work::Work;
 
 /// A transaction that notifies takes a lock of the whole database at its end, so few do. What is not hinted at is seen
@@ -67,12 +66,12 @@ pub(crate) struct Wakeups {
 
 impl Wakeups {
     /// Listens until dropped.
-    pub(crate) fn start(options: &Options) -> Self {
+    pub(crate) fn start(hints: Hints, servers: &Arc<Servers>) -> Self {
         let heard = Arc::new(Heard::default());
-        let is_listening = options.hints == Hints::Listen;
-        let listener = is_listening.then(|| tokio::spawn(listen(options.clone(), Arc::clone(&heard))));
+        let listener =
+            (hints == Hints::Listen).then(|| tokio::spawn(listen(Arc::clone(servers), Arc::clone(&heard))));
         Wakeups {
-            hints: options.hints,
+            hints,
             node: Mutex::default(),
             heard,
             began: Instant::now(),
@@ -164,17 +163,14 @@ impl Drop for Wakeups {
 }
 
 /// Listens for ever, on one connection after the other.
-async fn listen(options: Options, heard: Arc<Heard>) {
-    // The pool was made of the same options.
-    let Ok((mut config, tls)) = config(&options) else { return };
-    config.application_name("punctual hints");
+async fn listen(servers: Arc<Servers>, heard: Arc<Heard>) {
     let mut is_told = false;
     loop {
-        match listen_once(&config, tls.clone(), &heard).await {
+        match listen_once(&servers, &heard).await {
             Ok(()) => is_told = false,
             Err(error) if !is_told => {
                 tracing::warn!(
-                    error = reason(&error),
+                    error,
                     "cannot listen for hints of other nodes; the database is asked instead"
                 );
                 is_told = true;
@@ -186,27 +182,20 @@ async fn listen(options: Options, heard: Arc<Heard>) {
 }
 
 /// Listens until the connection is lost.
-async fn listen_once(config: &Config, tls: Connector, heard: &Heard) -> Result<(), tokio_postgres::Error> {
-    let (client, mut connection) = config.connect(tls).await?;
-    let mut messages = std::pin::pin!(async {
-        loop {
-            match std::future::poll_fn(|context| connection.poll_message(context)).await {
-                Some(Ok(AsyncMessage::Notification(hint))) => match hint.payload() {
-                    "placement" => heard.placement.notify_one(),
-                    _ => heard.due.notify_one(),
-                },
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error),
-                None => return Ok(()),
-            }
-        }
+async fn listen_once(servers: &Servers, heard: &Arc<Heard>) -> Result<(), String> {
+    let hear = Arc::clone(heard);
+    let connecting = servers.connect(Some("punctual hints"), move |said: &str| match said {
+        "placement" => hear.placement.notify_one(),
+        _ => hear.due.notify_one(),
     });
-    tokio::select! {
-        ended = &mut messages => return ended,
-        listening = client.batch_execute("listen punctual") => listening?,
-    }
+    let connected = tokio::time::timeout(servers.patience(), connecting).await;
+    let connected = connected.map_err(|_| "the database does not answer")?;
+    let (client, connection) = connected.map_err(|error| reason(&error))?;
+    client.batch_execute("listen punctual").await.map_err(|error| reason(&error))?;
     // What was said while nobody listened is not said again.
     heard.placement.notify_one();
     heard.due.notify_one();
-    messages.await
+    // However it ended.
+    let _ = connection.await;
+    Ok(())
 }

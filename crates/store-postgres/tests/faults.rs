@@ -288,3 +288,88 @@ async fn a_fire_whose_answer_is_lost_is_not_tried_again() {
     assert!(reason.contains("not known"), "{reason}");
     assert_eq!(fault(&store, "terminated"), Fault { kind: "terminated", retried: 0, failed: 1 });
 }
+
+#[tokio::test]
+async fn a_promoted_standby_is_followed_though_the_primary_never_says_that_it_is_gone() {
+    let primary = Server::start(&["fsync=off"]);
+    let name = primary.database().rsplit('/').next().unwrap().to_owned();
+    let standby = primary.standby();
+    let address =
+        format!("postgres://punctual@127.0.0.1:{},127.0.0.1:{}/{name}", primary.port(), standby.port());
+    // Nothing ends by itself.
+    let long = Duration::from_secs(3_600);
+    let store =
+        open(&Options { doubt: Duration::from_millis(100), patience: long, ..options(&address) }).await;
+    let mut world = World::new(store.clone()).await;
+    let put = {
+        let job = world.job("a");
+        world.put(job, None)
+    };
+    slow_commits(&primary, &address.replace(&format!(",127.0.0.1:{}", standby.port()), ""), "jobs");
+    let watcher = session(&primary.url(&name)).await;
+    let (now, job) = (world.now, put.job.id);
+    let putting = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { Store::put_jobs(&*store, vec![put], now).await }
+    });
+    let is_committing = "select from pg_stat_activity where wait_event = 'PgSleep'";
+    while watcher.query(is_committing, &[]).await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let frozen = primary.freeze();
+    let reading = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { Store::tenants(&*store).await }
+    });
+    standby.promote();
+    // Whether it was done on the old one is not known, and it is not done again on the new one.
+    let Err(Error::Unavailable { reason }) = putting.await.unwrap() else { panic!("it was done") };
+    assert!(reason.contains("not known"), "{reason}");
+    assert_eq!(reading.await.unwrap().unwrap().len(), 1, "what only read is read from the new one");
+    assert_eq!(Store::jobs(&*store, &[job]).await.unwrap(), [None]);
+    Store::put_tenant(&*store, &"new".parse().unwrap(), now).await.unwrap();
+    assert_eq!(standby.psql(&name, "select count(*) from tenants"), "2", "it is written to");
+    assert_eq!(fault(&store, "stalled").failed, 0);
+    drop(frozen);
+}
+
+#[tokio::test]
+async fn a_call_that_is_merely_slow_is_waited_for() {
+    let server = Server::start(&["fsync=off", "log_connections=on"]);
+    let address = server.database();
+    let store = open(&Options { doubt: Duration::from_millis(50), ..options(&address) }).await;
+    let (other, watcher) = (session(&address).await, session(&address).await);
+    other.batch_execute("begin; select from shards where shard = 9 for update").await.unwrap();
+    let taking = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { acquire(&store).await }
+    });
+    let first = waiting(&watcher).await;
+    while server.log().matches("application_name=punctual look").count() < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(waiting(&watcher).await, first, "it waits as before");
+    other.batch_execute("commit").await.unwrap();
+    assert_eq!(taking.await.unwrap(), Ok(usize::from(SHARDS)));
+    assert_eq!(fault(&store, "disconnected"), Fault { kind: "disconnected", retried: 0, failed: 0 });
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_any_more_is_left() {
+    let server = Server::shared();
+    let address = server.database();
+    let name = address.rsplit('/').next().unwrap();
+    let store = open(&Options { connections: 1, ..options(&address) }).await;
+    let set = |to: &str| {
+        server.psql("postgres", &format!("alter database {name} set default_transaction_read_only = {to}"))
+    };
+    // The store has a session that takes no writes; a new one would. So it is when another server is behind the address.
+    set("on");
+    let sql = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+        where application_name = 'punctual' and datname = current_database()";
+    server.psql(name, sql);
+    assert_eq!(Store::tenants(&*store).await.unwrap().len(), 1);
+    set("off");
+    assert_eq!(acquire(&store).await, Ok(usize::from(SHARDS)));
+    assert_eq!(fault(&store, "read_only"), Fault { kind: "read_only", retried: 1, failed: 0 });
+}

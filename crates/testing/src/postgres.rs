@@ -129,6 +129,15 @@ impl Postgres {
         self.wait_until_ready();
     }
 
+    /// Stops all its processes where they are, until what is returned is dropped: connections stay, new ones are accepted
+    /// by the system alone, and nothing is ever said on them.
+    pub fn freeze(&self) -> Frozen {
+        let path = self.folder.join("data/postmaster.pid");
+        let text = std::fs::read_to_string(path).expect("a running server says so");
+        let server = text.lines().next().expect("its process comes first").to_owned();
+        Frozen { processes: stop(&server) }
+    }
+
     /// Writes a file that only the server may read.
     pub fn write_private(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.join(name);
@@ -204,6 +213,45 @@ impl Postgres {
         let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         panic!("PostgreSQL did not start within 30 seconds:\n{log}");
     }
+}
+
+/// A server that does nothing. Goes on when this is dropped.
+#[derive(Debug)]
+pub struct Frozen {
+    processes: Vec<String>,
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        signal("-CONT", &self.processes);
+    }
+}
+
+/// Stops the processes of a server where they are, and returns them. One that has ended has none.
+pub fn stop(server: &str) -> Vec<String> {
+    // The first alone, so that there are no more when the others are counted.
+    signal("-STOP", &[server.to_owned()]);
+    let children = || {
+        let path = format!("/proc/{server}/task/{server}/children");
+        std::fs::read_to_string(path).unwrap_or_default()
+    };
+    // The list has gaps if one of them ends while it is read.
+    let mut listed = children();
+    loop {
+        let again = children();
+        if again == listed {
+            break;
+        }
+        listed = again;
+    }
+    let others: Vec<String> = listed.split_whitespace().map(str::to_owned).collect();
+    signal("-STOP", &others);
+    std::iter::once(server.to_owned()).chain(others).collect()
+}
+
+/// Some of the processes may have ended already.
+pub fn signal(name: &str, processes: &[String]) {
+    Command::new("kill").arg(name).args(processes).stderr(Stdio::null()).status().expect("kill starts");
 }
 
 impl Drop for Postgres {
