@@ -40,6 +40,13 @@ pub enum Event {
     Redriven {
         /// When.
         at: Timestamp,
+        /// Other runs of its job are open, with which it must not overlap.
+        is_behind: bool,
+    },
+    /// No run is ahead of it any more.
+    Released {
+        /// When.
+        at: Timestamp,
     },
 }
 
@@ -83,6 +90,9 @@ pub enum Refused {
         /// The attempt the event was about.
         attempt: u32,
     },
+    /// Somebody asked the run to stop: it is not tried again.
+    #[error("the run was asked to stop, and is not tried again")]
+    AskedToStop,
     /// The run is not in a state in which this can happen.
     #[error("a {state} run cannot be {event}")]
     WrongState {
@@ -101,13 +111,14 @@ pub fn apply(run: &mut Run, event: Event) -> Result<(), Refused> {
             conclude(run, worker, attempt, started_at, verdict, at)
         }
         Event::Cancelled { at } => cancel(run, at),
-        Event::Redriven { at } => redrive(run, at),
+        Event::Redriven { at, is_behind } => redrive(run, at, is_behind),
+        Event::Released { at } => release(run, at),
     }
 }
 
 fn claim(run: &mut Run, worker: WorkerId, at: Timestamp) -> Result<(), Refused> {
     match run.state {
-        RunState::Pending(_) if run.available_at <= at => {
+        RunState::Pending(_) if run.available_at <= at && !run.is_behind() => {
             run.attempt += 1;
             run.state = RunState::Running(Lease { worker, attempt: run.attempt, claimed_at: at });
             Ok(())
@@ -127,6 +138,9 @@ fn conclude(
     match run.lease() {
         Some(lease) if lease.worker == worker && lease.attempt == attempt => {}
         _ => return Err(Refused::StaleLease { attempt }),
+    }
+    if run.is_cancel_requested && matches!(verdict, Verdict::Retry { .. }) {
+        return Err(Refused::AskedToStop);
     }
     run.started_at = run.started_at.or(started_at);
     let end = |run: &mut Run, state: RunState| {
@@ -171,17 +185,28 @@ fn cancel(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
     }
 }
 
-fn redrive(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
+fn redrive(run: &mut Run, at: Timestamp, is_behind: bool) -> Result<(), Refused> {
     if !run.state.is_dead() {
         return Err(Refused::WrongState { state: run.state.as_str(), event: "redriven" });
     }
     // The same run goes on: attempt numbers continue, the counts against its caps start anew.
-    run.state = RunState::Pending(WaitingFor::Capacity);
+    run.state = RunState::Pending(if is_behind { WaitingFor::EarlierRun } else { WaitingFor::Capacity });
     run.available_at = at;
     run.charged = 0;
     run.lost = 0;
     run.finished_at = None;
     run.is_cancel_requested = false;
+    Ok(())
+}
+
+fn release(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
+    if !run.is_behind() {
+        return Err(Refused::WrongState { state: run.state.as_str(), event: "released" });
+    }
+    run.state = RunState::Pending(match run.available_at > at {
+        true => WaitingFor::Time,
+        false => WaitingFor::Capacity,
+    });
     Ok(())
 }
 
@@ -279,12 +304,38 @@ pub(crate) mod tests {
     #[test]
     fn a_redriven_run_goes_on_with_the_next_attempt() {
         let mut run = running();
-        assert!(apply(&mut run, Event::Redriven { at: at(5) }).is_err());
+        let redriven = Event::Redriven { at: at(5), is_behind: false };
+        assert!(apply(&mut run, redriven).is_err());
         apply(&mut run, concluded(worker(1), 1, Verdict::Fail)).expect("current");
         assert!(run.state.is_dead());
-        apply(&mut run, Event::Redriven { at: at(5) }).expect("dead");
+        apply(&mut run, redriven).expect("dead");
         apply(&mut run, Event::Claimed { worker: worker(2), at: at(6) }).expect("claimable");
         assert_eq!((run.attempt, run.charged, run.finished_at), (2, 0, None));
+    }
+
+    #[test]
+    fn a_run_behind_others_is_not_claimed_until_it_is_released() {
+        let mut run = Run { state: RunState::Pending(WaitingFor::EarlierRun), ..pending() };
+        let claimed = Event::Claimed { worker: worker(1), at: at(9) };
+        assert!(apply(&mut run, claimed).is_err());
+        let mut early = Run { available_at: at(20), ..run.clone() };
+        apply(&mut early, Event::Released { at: at(9) }).expect("behind");
+        assert_eq!(early.state, RunState::Pending(WaitingFor::Time));
+        apply(&mut run, Event::Released { at: at(9) }).expect("behind");
+        assert!(apply(&mut run, Event::Released { at: at(9) }).is_err(), "once");
+        apply(&mut run, claimed).expect("claimable");
+    }
+
+    #[test]
+    fn a_run_that_was_asked_to_stop_is_not_tried_again() {
+        let mut run = running();
+        apply(&mut run, Event::Cancelled { at: at(2) }).expect("open");
+        for charge in [Charge::Attempt, Charge::Lost, Charge::Nothing] {
+            let retry = Verdict::Retry { available_at: at(2), charge };
+            assert_eq!(apply(&mut run, concluded(worker(1), 1, retry)), Err(Refused::AskedToStop));
+        }
+        apply(&mut run, concluded(worker(1), 1, Verdict::Cancel)).expect("current");
+        assert_eq!(run.state, RunState::Cancelled);
     }
 
     #[test]
@@ -311,10 +362,11 @@ pub(crate) mod tests {
                         charge: *rng.choice(&[Charge::Attempt, Charge::Lost, Charge::Nothing]).expect("some"),
                     },
                 };
-                let event = match rng.u8(..4) {
+                let event = match rng.u8(..5) {
                     0 => Event::Claimed { worker: worker(rng.u64(1..3)), at: at(step) },
                     1 => Event::Cancelled { at: at(step) },
-                    2 => Event::Redriven { at: at(step) },
+                    2 => Event::Redriven { at: at(step), is_behind: rng.bool() },
+                    3 => Event::Released { at: at(step) },
                     _ => concluded(worker(rng.u64(1..3)), run.attempt, verdict),
                 };
                 let before = run.clone();

@@ -112,6 +112,8 @@ pub enum WaitingFor {
     Capacity,
     /// Its next attempt.
     Retry,
+    /// An earlier run of its job, with which it must not overlap.
+    EarlierRun,
 }
 
 /// A worker's time-limited claim on an attempt. Worker and attempt together are the fencing token:
@@ -163,11 +165,17 @@ impl WaitingFor {
             WaitingFor::Time => "time",
             WaitingFor::Capacity => "capacity",
             WaitingFor::Retry => "retry",
+            WaitingFor::EarlierRun => "earlier_run",
         }
     }
 }
 
 impl Run {
+    /// Whether it waits for an earlier run of its job.
+    pub fn is_behind(&self) -> bool {
+        self.state == RunState::Pending(WaitingFor::EarlierRun)
+    }
+
     /// Its public id.
     pub fn id(&self) -> RunId {
         RunId::new(self.sequence, self.job.shard())

@@ -9,6 +9,7 @@ use punctual_domain::id::{JobId, TenantId, Version};
 use punctual_domain::job::{Carried, Http, Job, JobState, Lane, Method, Pause, Spec, Target};
 use punctual_domain::policy::Policies;
 use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::policy::retry::Retry;
 use punctual_domain::policy::timeouts::Timeouts;
@@ -17,6 +18,7 @@ use punctual_schedule::{Schedule, dst};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::overlap::OverlapRecord;
 use super::{damaged, millis, timestamp};
 use crate::error::Error;
 
@@ -119,6 +121,8 @@ struct PoliciesRecord {
     timeout: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     days: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    overlap: Option<OverlapRecord>,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -333,6 +337,7 @@ fn defaults() -> Policies {
         retry: Retry { max_attempts: 3, base: Duration::from_secs(1), cap: Duration::from_secs(300) },
         timeouts: Timeouts { attempt: Duration::from_secs(300) },
         retention: Retention::Week,
+        overlap: Overlap::Allow,
     }
 }
 
@@ -349,6 +354,7 @@ fn encode_policies(policies: &Policies) -> PoliciesRecord {
             .then(|| (policies.retry.max_attempts, ms(policies.retry.base), ms(policies.retry.cap))),
         timeout: (policies.timeouts != defaults.timeouts).then(|| ms(policies.timeouts.attempt)),
         days: (policies.retention != defaults.retention).then(|| policies.retention.days()),
+        overlap: (policies.overlap != defaults.overlap).then(|| policies.overlap.into()),
     }
 }
 
@@ -371,6 +377,9 @@ fn decode_policies(record: &PoliciesRecord) -> Option<Policies> {
     }
     if let Some(days) = record.days {
         policies.retention = Retention::of_days(days.into())?;
+    }
+    if let Some(overlap) = &record.overlap {
+        policies.overlap = overlap.into();
     }
     Some(policies)
 }
@@ -428,6 +437,7 @@ mod tests {
             retry: Retry { max_attempts: 9, base: Duration::from_millis(1500), cap: Duration::from_secs(60) },
             timeouts: Timeouts { attempt: Duration::from_secs(5) },
             retention: Retention::Year,
+            overlap: Overlap::QueueAll { max: 3 },
         };
         job.spec.correlation_id = Some("corr".into());
         job
@@ -435,7 +445,13 @@ mod tests {
 
     #[test]
     fn a_job_reads_back_as_it_was_written() {
-        for job in [job(), full()] {
+        let policies = [Overlap::Skip, Overlap::QueueOne, Overlap::CancelRunning];
+        let overlapping = policies.map(|overlap| {
+            let mut job = job();
+            job.spec.policies.overlap = overlap;
+            job
+        });
+        for job in [job(), full()].into_iter().chain(overlapping) {
             let bytes = encode_job(&job).expect("encodes");
             assert_eq!(decode_job(job.id, job.tenant, job.version, &bytes).expect("decodes"), job);
         }

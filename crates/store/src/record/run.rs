@@ -34,6 +34,9 @@ const FINISHED: u16 = 1 << 8;
 const REPORTED: u16 = 1 << 9;
 const ATTEMPTS: u16 = 1 << 10;
 const CANCEL: u16 = 1 << 11;
+/// It waits for an earlier run. A bit beside the state, because nodes of the version before, which know nothing of overlap,
+/// read it as waiting for capacity; they do not find it in the line.
+const BEHIND: u16 = 1 << 13;
 
 /// The part of a record that is read without the rest, to find and to filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +94,8 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
         | flag(run.finished_at.is_some(), FINISHED)
         | flag(is_told && reported.is_some(), REPORTED)
         | flag(!is_told, ATTEMPTS)
-        | flag(run.is_cancel_requested, CANCEL);
+        | flag(run.is_cancel_requested, CANCEL)
+        | flag(run.is_behind(), BEHIND);
     let mut put = Put(Vec::with_capacity(96));
     put.byte(FORM);
     put.byte(state_code(run.state));
@@ -189,7 +193,11 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         cause: cause_of(codes & 0b111).ok_or_else(|| damaged("a run without a cause"))?,
         scheduled_for,
         part,
-        state: state_of(state, lease)?,
+        state: match (state_of(state, lease)?, has & BEHIND != 0) {
+            (RunState::Pending(_), true) => RunState::Pending(WaitingFor::EarlierRun),
+            (_, true) => return Err(damaged("a run that is not pending and waits for an earlier one")),
+            (state, false) => state,
+        },
         available_at,
         attempt,
         charged,
@@ -259,7 +267,7 @@ fn state_code(state: RunState) -> u8 {
     match state {
         RunState::Running(_) => RUNNING,
         RunState::Pending(WaitingFor::Time) => 2,
-        RunState::Pending(WaitingFor::Capacity) => 3,
+        RunState::Pending(WaitingFor::Capacity | WaitingFor::EarlierRun) => 3,
         RunState::Pending(WaitingFor::Retry) => 4,
         RunState::Succeeded => 10,
         RunState::Failed => 11,
@@ -351,7 +359,11 @@ mod tests {
             scheduled_for: at(-86_400_000_000),
             ..ended.clone()
         };
-        vec![(pending, Vec::new()), (born, attempts), (ended, succeeded), (full, twice)]
+        let behind = Run { state: RunState::Pending(WaitingFor::EarlierRun), ..pending.clone() };
+        let redriven = Run { attempt: 2, ..behind.clone() };
+        let mut cases = vec![(pending, Vec::new()), (born, attempts), (ended, succeeded)];
+        cases.extend([(full, twice.clone()), (behind, Vec::new()), (redriven, twice)]);
+        cases
     }
 
     #[test]
