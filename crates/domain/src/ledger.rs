@@ -57,7 +57,11 @@ impl Fate {
 impl LedgerEntry {
     /// Brings a slot into the account, given the last entry that begins at or before it: what is to be written, if
     /// anything is. `previous` is the slot before it.
-    pub fn brought_into(self, known: Option<&LedgerEntry>, previous: Option<Timestamp>) -> Option<LedgerEntry> {
+    pub fn brought_into(
+        self,
+        known: Option<&LedgerEntry>,
+        previous: Option<Timestamp>,
+    ) -> Option<LedgerEntry> {
         // Stores keep milliseconds.
         let (from, previous) = (self.from.as_millisecond(), previous.map(Timestamp::as_millisecond));
         match known {

@@ -64,6 +64,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The job whose slots it runs.
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Kind::CatchUp(catch_up) => Some(catch_up.job),
+            Kind::Backfill(backfill) => Some(backfill.job),
+            Kind::Redrive(_) | Kind::Acknowledge(_) | Kind::MoveShards(_) => None,
+        }
+    }
+
     /// The word, as in the API.
     pub fn as_str(&self) -> &'static str {
         match self {
