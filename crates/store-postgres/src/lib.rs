@@ -22,6 +22,7 @@ mod leases;
 mod migrate;
 mod open_runs;
 mod operations;
+mod overlap;
 mod partition;
 mod people;
 mod placement;

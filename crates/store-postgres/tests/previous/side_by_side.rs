@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{DEFAULT_QUEUE, Job, JobState, Lane, Spec, Target};
 use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::{Cause, Outcome, Report, Run};
 use punctual_schedule::Schedule;
@@ -70,6 +71,8 @@ fn birth(slot: Timestamp) -> Birth {
         retention: Retention::Week,
         correlation_id: None,
         claimed_by: None,
+        overlap: Overlap::Allow,
+        previous: None,
     }
 }
 
@@ -105,6 +108,7 @@ impl New {
             unfired: Vec::new(),
             birth: None,
             open_runs: OpenRuns::Keep,
+            lets_overlap: false,
             ledger: Vec::new(),
             request: None,
         };
@@ -128,6 +132,7 @@ impl New {
             over: Some(Retention::Week),
             progress: None,
             operation: None,
+            otherwise: None,
         }
     }
 
@@ -156,7 +161,7 @@ impl New {
         };
         let answers =
             Store::complete(&*self.store, runs.iter().map(conclusion).collect(), now()).await.unwrap();
-        answers.into_iter().flatten().map(|run| run.job).collect()
+        answers.into_iter().flatten().map(|concluded| concluded.run.job).collect()
     }
 
     async fn work(&self, done: &Done) {
