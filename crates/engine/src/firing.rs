@@ -468,6 +468,8 @@ impl Engine {
                 RunState::Pending(WaitingFor::Time | WaitingFor::Capacity | WaitingFor::Retry) => {
                     is_claimable = true;
                 }
+                // The end of the one before says when.
+                RunState::Pending(WaitingFor::EarlierRun) => {}
                 _ => {}
             }
         }

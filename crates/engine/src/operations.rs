@@ -9,21 +9,27 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use punctual_domain::id::{Epoch, OperationId, RunId, ShardId, TenantId};
-use punctual_domain::job::{Job, JobState, Spec};
+use punctual_domain::id::{Epoch, JobId, OperationId, RunId, ShardId, TenantId};
+use punctual_domain::job::{Job, JobState, Lane, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
-use punctual_domain::operation::{CatchUp, Cursor, DeadLetters, Event, Kind, MoveShards, Operation};
-use punctual_domain::run::Run;
-use punctual_store::{Effect, MoveState, MoveStep, PageRequest, Refused, RunFilter, Step, Stepped, Subject};
+use punctual_domain::operation::{
+    Backfill, CatchUp, Cursor, DeadLetters, Event, Kind, MoveShards, Operation,
+};
+use punctual_domain::policy::overlap::Overlap;
+use punctual_domain::run::{Cause, Run};
+use punctual_schedule::Schedule;
+use punctual_store::{
+    Birth, Effect, MoveState, MoveStep, PageRequest, Refused, RunFilter, Step, Stepped, Subject,
+};
 use tokio::sync::watch;
 
 pub use punctual_store::{OperationFilter, Page};
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::fire::{Epochs, birth};
+use crate::fire::{Epochs, birth, slot_before};
 use crate::pass::{Duty, Next};
-use crate::register::busy;
+use crate::register::{busy, is_out_of_slots};
 
 /// Operations that take their turn in one pass.
 const TURNS_MAX: usize = 100;
@@ -34,8 +40,11 @@ const STEP_MAX: usize = 250;
 /// Runs of one pass, about: they share a commit.
 const PASS_MAX: usize = 500;
 
-/// The catch-up of a paused job looks this often whether it may go on.
+/// The operation of a paused job looks this often whether it may go on.
 const HELD_FOR: SignedDuration = SignedDuration::from_secs(10);
+
+/// While runs of a job wait for each other and no more may, its operation looks this often whether there is room.
+const CROWDED_FOR: SignedDuration = SignedDuration::from_secs(1);
 
 /// Another node may have started an operation, and its wake-up does not reach this one.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(5);
@@ -65,7 +74,7 @@ impl Engine {
         &self,
         tenant: TenantId,
         kind: Kind,
-        mut request: Option<Subject>,
+        request: Option<Subject>,
         answer: impl FnOnce(&Operation, &mut Subject) + Send,
     ) -> Result<Operation, Error> {
         let now = self.clock.now();
@@ -76,7 +85,17 @@ impl Engine {
             None => ShardId((self.entropy.bits() % u64::from(shards)) as u16),
         };
         let id = OperationId::new(now, shard, self.entropy.bits());
-        let operation = Operation::new(id, tenant, kind, now);
+        self.start(Operation::new(id, tenant, kind, now), request, answer).await
+    }
+
+    /// Starts an operation that begins now, where its id says.
+    pub(crate) async fn start(
+        &self,
+        operation: Operation,
+        mut request: Option<Subject>,
+        answer: impl FnOnce(&Operation, &mut Subject) + Send,
+    ) -> Result<Operation, Error> {
+        let (now, id, tenant) = (operation.created_at, operation.id, operation.tenant);
         if let Some(request) = &mut request {
             answer(&operation, request);
         }
@@ -140,7 +159,7 @@ impl Engine {
         let now = self.clock.now();
         let found = self.store.runnable(&epochs.shards(self.store.shard_count()), now, TURNS_MAX).await?;
         let mut operated = Operated { steps: 0, next_at: found.next_at };
-        let mut steps = Vec::new();
+        let (mut steps, mut operations) = (Vec::new(), Vec::new());
         let mut runs = 0;
         for operation in found.operations {
             if runs >= PASS_MAX {
@@ -148,17 +167,28 @@ impl Engine {
                 break;
             }
             let epoch = epochs.of(operation.id.shard());
-            let plan = match self.plan_step(&operation, epoch, now).await {
-                Ok(plan) => plan,
-                Err(error) if error.is_passing() => return Err(error),
-                Err(error) => Plan::fail(&operation, &error, now),
-            };
+            let plan = self.planned(&operation, epoch, STEP_MAX, now).await?;
             runs += plan.effect_runs();
-            steps.extend(plan.into_step(&operation, Some(epoch), now).map(|step| (operation, step)));
+            if let Some(step) = plan.into_step(&operation, Some(epoch), now) {
+                operations.push(operation.clone());
+                steps.push((operation, step));
+            }
         }
-        for answer in self.submit(steps, epochs, now).await? {
+        let answers = self.submit(steps, epochs, now).await?;
+        for (operation, answer) in operations.into_iter().zip(answers) {
+            let answer = match answer {
+                // Runs of its job wait for each other, and there is not room for so many more.
+                Err(Refused::Overlap { room }) => {
+                    let epoch = epochs.of(operation.id.shard());
+                    let plan = self.planned(&operation, epoch, room, now).await?;
+                    let step = plan.into_step(&operation, Some(epoch), now);
+                    let steps = step.into_iter().map(|step| (operation.clone(), step)).collect();
+                    self.submit(steps, epochs, now).await?.into_iter().next()
+                }
+                answer => Some(answer),
+            };
             match answer {
-                Ok(stepped) => {
+                Some(Ok(stepped)) => {
                     operated.steps += 1;
                     self.tell(&stepped);
                     if stepped.operation.is_running() {
@@ -166,13 +196,27 @@ impl Engine {
                     }
                 }
                 // Somebody else went on with it, or has the shard by now.
-                Err(Refused::StaleStep | Refused::StaleEpoch) => {}
+                Some(Err(Refused::StaleStep | Refused::StaleEpoch)) | None => {}
                 // Its job changed in between: the step is planned anew.
-                Err(_) => operated.look_at(now),
+                Some(Err(_)) => operated.look_at(now),
             }
         }
         self.metrics.operation_steps.inc_by(operated.steps as u64);
         Ok(operated)
+    }
+
+    /// The next step of an operation; the end of one that cannot go on.
+    async fn planned(
+        &self,
+        operation: &Operation,
+        epoch: Epoch,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Plan, Error> {
+        match self.plan_step(operation, epoch, limit, now).await {
+            Err(error) if !error.is_passing() => Ok(Plan::fail(operation, &error, now)),
+            plan => plan,
+        }
     }
 
     /// Does all steps in one commit. One that meets something damaged fails its operation, and not the others.
@@ -207,7 +251,7 @@ impl Engine {
 
     /// Tells the loops and the log what a step did.
     fn tell(&self, stepped: &Stepped) {
-        if let Kind::CatchUp(_) = stepped.operation.kind {
+        if stepped.operation.kind.job().is_some() {
             self.metrics.fired.inc_by(stepped.runs.len() as u64);
         }
         if !stepped.runs.is_empty() {
@@ -216,8 +260,14 @@ impl Engine {
         tell_end(&stepped.operation);
     }
 
-    /// Decides the next step of an operation.
-    async fn plan_step(&self, operation: &Operation, epoch: Epoch, now: Timestamp) -> Result<Plan, Error> {
+    /// Decides the next step of an operation. `limit` is how many runs it may make.
+    async fn plan_step(
+        &self,
+        operation: &Operation,
+        epoch: Epoch,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Plan, Error> {
         match &operation.kind {
             Kind::Redrive(which) => {
                 let (runs, event) = self.dead_letters(operation, which, now).await?;
@@ -227,7 +277,8 @@ impl Engine {
                 let (runs, event) = self.dead_letters(operation, which, now).await?;
                 Ok(Plan { event, effect: Effect::Acknowledge(runs), ledger: None, moved: 0 })
             }
-            Kind::CatchUp(catch_up) => self.plan_catch_up(operation, catch_up, now).await,
+            Kind::CatchUp(catch_up) => self.plan_slots(operation, catch_up.into(), limit, now).await,
+            Kind::Backfill(backfill) => self.plan_slots(operation, backfill.into(), limit, now).await,
             Kind::MoveShards(which) => self.take_move_on(operation, which, epoch, now).await,
         }
     }
@@ -280,32 +331,37 @@ impl Engine {
         Ok((page.items.iter().map(Run::id).collect(), event))
     }
 
-    /// The slots of about a second, as runs of the job as it is now.
-    async fn plan_catch_up(
+    /// The slots of about a second, as runs of the job as it is now. They are in the lane of what can wait: slots that are
+    /// due go first.
+    async fn plan_slots(
         &self,
         operation: &Operation,
-        catch_up: &CatchUp,
+        owed: Owed<'_>,
+        limit: usize,
         now: Timestamp,
     ) -> Result<Plan, Error> {
         let Cursor::Slot(from) = operation.cursor else {
             let error = "it does not know at which slot to begin".into();
             return Ok(Plan::end(operation, Event::Failed { error }, Fate::MissedCatchUp, now));
         };
-        let Some(stored) = self.store.jobs(&[catch_up.job]).await?.into_iter().next().flatten() else {
+        let Some(stored) = self.store.jobs(&[owed.job]).await?.into_iter().next().flatten() else {
             let event = Event::Cancelled { reason: Some("the job was deleted".into()) };
             return Ok(Plan::end(operation, event, Fate::SkippedCancel, now));
         };
         let job = &stored.job;
         if let JobState::Paused(_) = job.state {
-            let event = Event::Stepped { cursor: operation.cursor, resume_at: now + HELD_FOR };
-            return Ok(Plan { event, effect: Effect::Nothing, ledger: None, moved: 0 });
+            return Ok(Plan::hold(operation, now + HELD_FOR));
         }
-        let spec = Spec { schedule: catch_up.schedule.clone(), ..job.spec.clone() };
+        if limit == 0 {
+            return Ok(Plan::hold(operation, now + CROWDED_FOR));
+        }
+        let is_over = is_out_of_slots(&stored, &*self.timetables.of(job)?, now);
+        let spec = Spec { schedule: owed.schedule.clone(), ..job.spec.clone() };
         let timetable = self.timetables.of(&Job { spec, ..Job::clone(job) })?;
-        let rate = catch_up.rate.max(1);
-        let count = STEP_MAX.min(rate as usize);
+        let rate = owed.rate.max(1);
+        let count = limit.min(rate as usize);
         let mut slots: Vec<Timestamp> = std::iter::successors(Some(from), |slot| timetable.next_after(*slot))
-            .take_while(|slot| *slot <= catch_up.to)
+            .take_while(|slot| owed.has(*slot))
             .take(count + 1)
             .collect();
         let rest = slots.split_off(count.min(slots.len()));
@@ -314,14 +370,63 @@ impl Engine {
             Some(slot) => Event::Stepped { cursor: Cursor::Slot(*slot), resume_at: starts_at(count) },
             None => Event::Succeeded,
         };
-        let births = slots.iter().enumerate();
-        let births = births.map(|(index, slot)| birth(job, *slot, starts_at(index), &mut None, now));
-        let effect = Effect::Births { job: job.id, version: job.version, births: births.collect() };
+        let overlap = owed.overlap.unwrap_or(job.spec.policies.overlap);
+        let births = slots.iter().enumerate().map(|(index, slot)| Birth {
+            cause: owed.cause,
+            part: owed.part,
+            lane: Lane::Batch,
+            overlap,
+            previous: slot_before(overlap, &timetable, *slot),
+            ..birth(job, *slot, starts_at(index), &mut None, now)
+        });
+        let effect = Effect::Births { job: job.id, version: job.version, births: births.collect(), is_over };
         Ok(Plan { event, effect, ledger: None, moved: 0 })
     }
 }
 
-/// How far apart the runs of a catch-up start. Rounded up, so that there are never more in a second.
+/// Slots that an operation makes runs for, from its cursor on.
+struct Owed<'a> {
+    job: JobId,
+    schedule: &'a Schedule,
+    last: Last,
+    rate: u32,
+    cause: Cause,
+    part: u32,
+    overlap: Option<Overlap>,
+}
+
+/// Where they end.
+enum Last {
+    With(Timestamp),
+    Before(Timestamp),
+}
+
+impl Owed<'_> {
+    fn has(&self, slot: Timestamp) -> bool {
+        match self.last {
+            Last::With(last) => slot <= last,
+            Last::Before(end) => slot < end,
+        }
+    }
+}
+
+impl<'a> From<&'a Box<CatchUp>> for Owed<'a> {
+    fn from(catch_up: &'a Box<CatchUp>) -> Self {
+        let CatchUp { job, schedule, to, rate } = &**catch_up;
+        let (last, cause) = (Last::With(*to), Cause::Schedule);
+        Owed { job: *job, schedule, last, rate: *rate, cause, part: 0, overlap: None }
+    }
+}
+
+impl<'a> From<&'a Box<Backfill>> for Owed<'a> {
+    fn from(backfill: &'a Box<Backfill>) -> Self {
+        let Backfill { job, schedule, from: _, to, rate, overlap, part } = &**backfill;
+        let (last, cause) = (Last::Before(*to), Cause::Backfill);
+        Owed { job: *job, schedule, last, rate: *rate, cause, part: *part, overlap: *overlap }
+    }
+}
+
+/// How far apart the runs of an operation start. Rounded up, so that there are never more in a second.
 fn apart(rate: u32) -> SignedDuration {
     SignedDuration::from_micros(i64::from(1_000_000_u32.div_ceil(rate)))
 }
@@ -344,13 +449,31 @@ impl Plan {
                 tenant: operation.tenant,
                 from,
                 to: catch_up.to,
-                slots: operation.total.unwrap_or_default().saturating_sub(operation.done).max(1),
+                slots: operation
+                    .total
+                    .unwrap_or_default()
+                    .saturating_sub(operation.done + operation.failed)
+                    .max(1),
                 fate,
                 decided_at: now,
             }),
-            (Kind::Redrive(_) | Kind::Acknowledge(_) | Kind::CatchUp(_) | Kind::MoveShards(_), _) => None,
+            // The slots of a backfill were accounted for when they were due.
+            (
+                Kind::Redrive(_)
+                | Kind::Acknowledge(_)
+                | Kind::CatchUp(_)
+                | Kind::Backfill(_)
+                | Kind::MoveShards(_),
+                _,
+            ) => None,
         };
         Plan { event, effect: Effect::Nothing, ledger, moved: 0 }
+    }
+
+    /// Nothing now.
+    fn hold(operation: &Operation, resume_at: Timestamp) -> Self {
+        let event = Event::Stepped { cursor: operation.cursor, resume_at };
+        Plan { event, effect: Effect::Nothing, ledger: None, moved: 0 }
     }
 
     fn fail(operation: &Operation, error: &Error, now: Timestamp) -> Self {
