@@ -29,7 +29,7 @@ pub struct RunSummary {
     pub scheduled_for: Timestamp,
     /// `pending`, `running`, `succeeded`, `failed`, `timed_out` or `cancelled`.
     pub state: String,
-    /// What a pending run waits for: `time`, `capacity` or `retry`.
+    /// What a pending run waits for: `time`, `capacity`, `retry` or `earlier_run`.
     pub waiting_for: Option<String>,
     /// When a pending run may be claimed.
     pub available_at: Option<Timestamp>,

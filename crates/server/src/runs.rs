@@ -28,8 +28,12 @@ const STATES: [(&str, &str); 6] = [
     ("cancelled", "cancelled"),
 ];
 
-const WAITING_FOR: [(&str, WaitingFor); 3] =
-    [("time", WaitingFor::Time), ("capacity", WaitingFor::Capacity), ("retry", WaitingFor::Retry)];
+const WAITING_FOR: [(&str, WaitingFor); 4] = [
+    ("time", WaitingFor::Time),
+    ("capacity", WaitingFor::Capacity),
+    ("retry", WaitingFor::Retry),
+    ("earlier_run", WaitingFor::EarlierRun),
+];
 
 pub(crate) async fn list(mut call: Call) -> Outcome {
     let mut filter = filter(&mut call);

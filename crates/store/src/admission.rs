@@ -103,12 +103,7 @@ impl Admitted {
 
 impl Birth {
     /// The account of a slot that gets no run because of overlap, given the last entry that begins at or before it.
-    pub fn accounted(
-        &self,
-        of: Parent,
-        known: Option<&LedgerEntry>,
-        now: Timestamp,
-    ) -> Option<LedgerEntry> {
+    pub fn accounted(&self, of: Parent, known: Option<&LedgerEntry>, now: Timestamp) -> Option<LedgerEntry> {
         let slot = self.scheduled_for;
         let (job, tenant, fate) = (of.job, of.tenant, Fate::SkippedOverlap);
         let entry = LedgerEntry { job, tenant, from: slot, to: slot, slots: 1, fate, decided_at: now };

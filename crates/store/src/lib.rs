@@ -30,8 +30,8 @@ pub use memory::Memory;
 pub use page::{EXAMINED_MAX, Page, PageRequest};
 pub use store::{Hint, LOOK_AHEAD, Store};
 pub use verbs::{
-    Birth, Cancellation, Carry, CarryTo, Claim, Concluded, Conclusion, Due, DueKey, DuePage, DueQuery, DueWhen, Effect,
-    Expect, Firing, Heartbeat, Held, Home, JobFilter, MoveState, MoveStep, Moved, OpenRuns, OperationFilter,
-    Otherwise, Parent, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Successor, Trigger,
-    ledger_entry,
+    Birth, Cancellation, Carry, CarryTo, Claim, Concluded, Conclusion, Due, DueKey, DuePage, DueQuery,
+    DueWhen, Effect, Expect, Firing, Heartbeat, Held, Home, JobFilter, MoveState, MoveStep, Moved, OpenRuns,
+    OperationFilter, Otherwise, Parent, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored,
+    Subject, Successor, Trigger, ledger_entry,
 };

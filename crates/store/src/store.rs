@@ -13,9 +13,9 @@ use crate::figures::Figures;
 use crate::health::Health;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
-    Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, Home, JobFilter,
-    MoveStep, Moved, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored,
-    Subject, Trigger,
+    Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, Home,
+    JobFilter, MoveStep, Moved, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped,
+    Stored, Subject, Trigger,
 };
 
 /// How far ahead a node may look in a store that others write to as well. What they make due sooner than this, it

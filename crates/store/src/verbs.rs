@@ -348,6 +348,11 @@ pub struct Otherwise {
 }
 
 impl Firing {
+    /// Whose runs are born.
+    pub fn parent(&self) -> Parent {
+        Parent { job: self.due.key.job, tenant: self.due.key.tenant, version: self.due.version }
+    }
+
     /// The same if overlap leaves its slot without a run.
     pub fn without_run(self) -> Firing {
         match self.otherwise {

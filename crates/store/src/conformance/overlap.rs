@@ -544,9 +544,8 @@ pub async fn a_slot_without_a_run_is_no_fire(store: Arc<dyn Store>) {
         firing
     };
     assert_eq!(world.try_firing(counted(&world)).await.expect("fired"), []);
-    let fired = async |_: &World| {
-        store.jobs(&[job.id]).await.expect("jobs").remove(0).expect("there").progress.fired
-    };
+    let fired =
+        async |_: &World| store.jobs(&[job.id]).await.expect("jobs").remove(0).expect("there").progress.fired;
     assert_eq!(fired(&world).await, 0);
     world.advance(Duration::from_secs(60));
     succeed(&world, worker, &first).await;
@@ -570,7 +569,8 @@ pub async fn runs_that_end_together_let_one_go_on(store: Arc<dyn Store>) {
     let report = world.report(Outcome::Succeeded);
     let ends = ahead.iter().map(|run| conclusion(worker, run, Some(report.clone()), Verdict::Succeed));
     let answers = store.complete(ends.collect(), world.now).await.expect("complete");
-    let released: Vec<RunId> = answers.into_iter().filter_map(|answer| answer.expect("ended").released).collect();
+    let released: Vec<RunId> =
+        answers.into_iter().filter_map(|answer| answer.expect("ended").released).collect();
     assert_eq!(released, [behind[0].id()]);
     assert_eq!(drain(&mut world, &job).await, behind.map(|run| run.id()));
 }

@@ -15,8 +15,8 @@ use punctual_schedule::Schedule;
 use crate::error::Refused;
 use crate::store::Store;
 use crate::verbs::{
-    Birth, Claim, Concluded, Conclusion, Due, DueKey, DueQuery, DueWhen, Expect, Firing, Held, OpenRuns, Put, RunDetail,
-    Shards,
+    Birth, Claim, Concluded, Conclusion, Due, DueKey, DueQuery, DueWhen, Expect, Firing, Held, OpenRuns, Put,
+    RunDetail, Shards,
 };
 
 /// How long a lease lasts in the cases.

@@ -23,11 +23,12 @@ impl State {
     /// Makes the runs, and accounts for those that are not to be.
     pub(super) fn give_births(&mut self, of: Parent, admission: Admission, now: Timestamp) -> Vec<Run> {
         if admission.replaces {
-            self.replace(of.job, now);
+            self.give_way(of.job, now);
         }
         for birth in &admission.skipped {
             let upto = (of.job, birth.scheduled_for);
-            let known = self.ledger.range((of.job, Timestamp::MIN)..=upto).next_back().map(|(_, known)| known);
+            let known =
+                self.ledger.range((of.job, Timestamp::MIN)..=upto).next_back().map(|(_, known)| known);
             if let Some(entry) = birth.accounted(of, known, now) {
                 self.ledger.insert((entry.job, entry.from), entry);
             }
@@ -57,7 +58,7 @@ impl State {
     }
 
     /// Cancels what is pending and asks what runs to stop.
-    fn replace(&mut self, job: JobId, now: Timestamp) {
+    fn give_way(&mut self, job: JobId, now: Timestamp) {
         let open: Vec<Sequence> = self.runs_of(job).map(|run| run.sequence).collect();
         for sequence in open {
             let Some(mut entry) = self.open.remove(&sequence) else { continue };
