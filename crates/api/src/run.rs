@@ -31,7 +31,7 @@ pub struct RunSummary {
     pub state: String,
     /// What a pending run waits for: `time`, `capacity`, `retry` or `earlier_run`.
     pub waiting_for: Option<String>,
-    /// When a pending run may be claimed.
+    /// When a pending run may be claimed; nothing while it waits for an earlier run.
     pub available_at: Option<Timestamp>,
     /// The number of the last attempt; 0 before the first.
     pub attempt: u32,
@@ -146,7 +146,7 @@ impl RunSummary {
             cause: run.cause.as_str().into(),
             scheduled_for: run.scheduled_for,
             state: run.state.as_str().into(),
-            available_at: waiting_for.is_some().then_some(run.available_at),
+            available_at: (waiting_for.is_some() && !run.is_behind()).then_some(run.available_at),
             waiting_for,
             attempt: run.attempt,
             started_at: run.started_at,

@@ -324,6 +324,14 @@ const WRONGS: &[(Wrong, &str)] = &[
     (Runs("open_runs", "running", |run| run.lost = 9), "attempts that count are attempts"),
     (Runs("open_runs", "running", |run| run.attempt = 4), "attempts, and not 1 to 4"),
     (Sql("delete from ready"), "waits in 0 lines"),
+    (
+        Runs("open_runs", "pending", |run| run.state = RunState::Pending(WaitingFor::EarlierRun)),
+        "waits for an earlier run and in a line",
+    ),
+    (
+        Runs("open_runs", "pending", |run| run.state = RunState::Pending(WaitingFor::EarlierRun)),
+        "wait for an earlier run, and there is none",
+    ),
     (Sql("insert into delayed select available_at, seq, shard from ready"), "waits in 2 lines"),
     (
         Sql(
