@@ -12,8 +12,8 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
     Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing, Heartbeat,
-    Held, JobFilter, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter,
-    Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Held, JobFilter, Lapse, Lapsed, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail,
+    RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -147,6 +147,7 @@ between! {
         fn fire(firings: Vec<Firing>, now: Timestamp) -> Vec<Result<Vec<Run>, Refused>>;
         fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn cancel(cancellations: Vec<Cancellation>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn lapse(lapses: Vec<Lapse>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn redrive(runs: &[RunId], now: Timestamp) -> Vec<Result<Run, Refused>>;
     }
     fn acquire(owner: WorkerId, shards: Shards, ttl: Duration, now: Timestamp) -> Vec<(ShardId, Epoch)>;
@@ -165,6 +166,7 @@ between! {
     fn claim(claim: Claim, now: Timestamp) -> Vec<Run>;
     fn heartbeat(worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat;
     fn expired(lease: Duration, now: Timestamp, limit: usize) -> Vec<Run>;
+    fn lapsed(shards: &Shards, now: Timestamp, limit: usize) -> Lapsed;
     fn run(id: RunId) -> Option<RunDetail>;
     fn runs(filter: &RunFilter, page: PageRequest<Sequence>) -> Page<Run, Sequence>;
     fn ledger(job: JobId, page: PageRequest<Timestamp>) -> Page<LedgerEntry, Timestamp>;
