@@ -84,6 +84,7 @@ enum State {
     Failed,
     TimedOut,
     Cancelled,
+    Missed,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
