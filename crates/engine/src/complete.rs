@@ -10,7 +10,7 @@ use punctual_domain::id::JobId;
 use punctual_domain::job::Job;
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::policy::retry;
-use punctual_domain::run::{Run, RunState};
+use punctual_domain::run::{Limit, Run, RunState};
 use punctual_domain::work::Finished;
 use punctual_domain::{Outcome, Report};
 use punctual_store::{Conclusion, Due, Held, Refused, Successor};
@@ -158,7 +158,7 @@ fn tell(finished: &Finished, run: &Run) {
                 "failed",
                 outcome = report.outcome.as_str(),
                 state = run.state.as_str(),
-                reason = run.reason.map(|reason| reason.as_str()),
+                reason = run.reason.map(Limit::as_str),
                 code = report.error.as_ref().map(|error| error.code.as_str()),
                 error = report.error.as_ref().map(|error| error.message.as_str()),
                 retry_at = retry_at

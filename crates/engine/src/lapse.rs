@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Version};
-use punctual_domain::run::Run;
+use punctual_domain::run::{Limit, Run};
 use punctual_store::Lapse;
 use tokio::sync::watch;
 
@@ -79,7 +79,7 @@ fn tell(run: &Run) {
         correlation_id = run.correlation_id.as_deref(),
         attempts = run.attempt,
         state = run.state.as_str(),
-        reason = run.reason.map(|reason| reason.as_str()),
+        reason = run.reason.map(Limit::as_str),
         "lapsed"
     );
 }
