@@ -26,6 +26,8 @@ pub(crate) struct Between {
     pub(crate) loses_answers: AtomicBool,
     /// Asked once when the next run may be claimed, it fails.
     pub(crate) loses_sight: AtomicBool,
+    /// Nobody is told which runs may not start any more.
+    pub(crate) hides_lapsed: AtomicBool,
     /// Nothing is done or answered.
     pub(crate) is_down: AtomicBool,
     /// How often it was asked.
@@ -45,6 +47,7 @@ impl Between {
             before_step: Mutex::default(),
             loses_answers: AtomicBool::new(false),
             loses_sight: AtomicBool::new(false),
+            hides_lapsed: AtomicBool::new(false),
             is_down: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
             damages: Mutex::default(),
@@ -110,6 +113,14 @@ macro_rules! between {
                 }
             }
 
+            async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+                self.reach()?;
+                match self.hides_lapsed.load(Ordering::Relaxed) {
+                    true => Ok(Lapsed::default()),
+                    false => self.store.lapsed(shards, now, limit).await,
+                }
+            }
+
             async fn step(
                 &self,
                 steps: Vec<Step>,
@@ -166,7 +177,6 @@ between! {
     fn claim(claim: Claim, now: Timestamp) -> Vec<Run>;
     fn heartbeat(worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat;
     fn expired(lease: Duration, now: Timestamp, limit: usize) -> Vec<Run>;
-    fn lapsed(shards: &Shards, now: Timestamp, limit: usize) -> Lapsed;
     fn run(id: RunId) -> Option<RunDetail>;
     fn runs(filter: &RunFilter, page: PageRequest<Sequence>) -> Page<Run, Sequence>;
     fn ledger(job: JobId, page: PageRequest<Timestamp>) -> Page<LedgerEntry, Timestamp>;
