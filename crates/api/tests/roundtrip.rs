@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use punctual_api::job::{Facts, Purpose, read_job};
+use punctual_api::merge::patch_job;
 use punctual_api::{Job, JobSpec, Rules};
 use punctual_domain::id::{JobId, ShardId, TenantId, Version};
 use punctual_domain::job::JobState;
@@ -110,6 +111,23 @@ fn policies_are_shown_with_their_defaults_and_accepted_again() {
         assert_eq!(read_job(&text, Purpose::Create, &rules).expect("accepted again"), spec, "{given}");
         let client: JobSpec = serde_json::from_str(&text).expect("a client reads it");
         assert_eq!(client, wire);
+    }
+}
+
+/// Every block of JSON on the page about policies is a part of a job that is accepted.
+#[test]
+fn the_page_about_policies_says_what_is_accepted() {
+    let tzdb = Tzdb::bundled();
+    let page = include_str!("../../../docs/reference/policies.md");
+    let blocks: Vec<&str> =
+        page.split("```json\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect();
+    assert!(blocks.len() >= 6);
+    for block in blocks {
+        let job =
+            patch_job(r#"{"schedule":{"every":"1h"},"target":{"discard":{}}}"#, block).expect("an object");
+        if let Err(wrong) = read_job(&job, Purpose::Create, &Rules::new(&tzdb)) {
+            panic!("{block}: {wrong:?}");
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::world::{World, birth, conclusion, due};
 use crate::error::Refused;
 use crate::page::PageRequest;
 use crate::store::Store;
-use crate::verbs::{Cancellation, Lapse, OpenRuns, RunFilter, Shards, Successor};
+use crate::verbs::{Cancellation, DueWhen, Lapse, OpenRuns, Put, RunFilter, Shards, Successor};
 
 fn by(world: &World, seconds: i64, limit: Limit) -> Option<StartBy> {
     Some(StartBy { at: world.after(seconds), limit })
@@ -186,7 +186,8 @@ pub async fn a_lapse_may_bring_the_next_slot(store: Arc<dyn Store>) {
     firing.births[0].start_by = by(&world, 30, Limit::StartWindow);
     let run = world.try_firing(firing).await.expect("fired").remove(0);
     job.version = Version(2);
-    world.try_put(world.put(job.clone(), None)).await.expect("changed");
+    let put = Put { due_when: DueWhen::Idle, ..world.put(job.clone(), None) };
+    world.try_put(put).await.expect("changed");
     world.advance(Duration::from_secs(31));
     let next = due(&job, world.after(300));
     let successor = |version| Some(Successor { version, due: Some(next), over: None });
