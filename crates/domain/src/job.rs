@@ -144,8 +144,11 @@ pub enum Lane {
 }
 
 impl Lane {
+    /// How many there are.
+    pub const COUNT: usize = 3;
+
     /// All lanes, most urgent first.
-    pub const ALL: [Lane; 3] = [Lane::Critical, Lane::Standard, Lane::Batch];
+    pub const ALL: [Lane; Lane::COUNT] = [Lane::Critical, Lane::Standard, Lane::Batch];
 
     /// The word, as in the API.
     pub fn as_str(self) -> &'static str {

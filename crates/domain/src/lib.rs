@@ -4,7 +4,7 @@
 //! No I/O, no async, no clock: time and randomness come in as arguments. Read in this order:
 //! [`job`] is what is registered, [`run`] what happens for one cause, [`lifecycle`] the only place
 //! where a run changes state, [`policy`] the decisions, [`ledger`] the account of every slot, [`operation`] long work
-//! over many runs, [`placement`] which node fires what.
+//! over many runs, [`placement`] which node fires what, [`shares`] which lane goes next.
 
 pub mod attempt;
 pub mod id;
@@ -17,6 +17,7 @@ pub mod operation;
 pub mod placement;
 pub mod policy;
 pub mod run;
+pub mod shares;
 pub mod tenant;
 pub mod work;
 
@@ -28,5 +29,6 @@ pub use ledger::LedgerEntry;
 pub use operation::Operation;
 pub use placement::{Node, Ownership, Placement, Roles};
 pub use run::{Cause, Lease, Run, RunState, WaitingFor};
+pub use shares::Shares;
 pub use tenant::{Tenant, TenantName};
 pub use work::{Finished, Held, Leased};

@@ -7,6 +7,7 @@
 //! [`timetables`] turns schedules into slots once for all jobs that share one; [`wheel`] holds the due entries of
 //! the near horizon, in time order; `desk` knows which workers have room; `pass` is the one loop driver.
 
+mod behind;
 mod bodies;
 mod claim;
 mod clock;
@@ -23,6 +24,7 @@ mod node;
 mod pass;
 mod placement;
 mod retain;
+mod ripe;
 mod wake;
 
 pub mod complete;

@@ -238,6 +238,40 @@ async fn overdue_slots_do_not_make_others_late() {
 }
 
 #[tokio::test]
+async fn a_tenant_with_very_many_due_slots_does_not_make_another_late() {
+    let world = World::idle();
+    let spec = |time: &str| {
+        let schedule = Schedule::parse(&format!("@at 2026-01-01T{time}Z")).unwrap();
+        (Spec::new("job", schedule, Target::Discard), None)
+    };
+    for _ in 0..25 {
+        let specs = (0..1_000).map(|_| spec("12:00:05")).collect();
+        world.engine.register(TenantId(1), specs).await.unwrap();
+    }
+    let quiet = vec![spec("12:00:05"), spec("12:00:06")];
+    world.engine.register(TenantId(2), quiet).await.unwrap();
+    let world = world.start().await;
+    let (mut noisy, mut quiet) = (0, Vec::new());
+    // Room for a hundred at a time: what was given is done at once.
+    for (by, time, rounds) in [(5, "12:00:05", 20), (1, "12:00:06", 400)] {
+        world.advance(seconds(by)).await;
+        for _ in 0..rounds {
+            world.seat.grant(100);
+            settle().await;
+            for leased in world.given().await {
+                match leased.run.tenant {
+                    TenantId(2) => quiet.push(noisy),
+                    _ => noisy += 1,
+                }
+                world.finish(leased, report(Outcome::Succeeded, at(time))).await;
+            }
+        }
+    }
+    assert_eq!((noisy, quiet.len()), (25_000, 2));
+    assert!(quiet[0] <= 1_000, "fired after {quiet:?} of the other");
+}
+
+#[tokio::test]
 async fn a_worker_without_a_sign_of_life_loses_its_attempt() {
     let world = World::idle().start().await;
     world.seat.grant(1);
