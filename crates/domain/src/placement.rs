@@ -74,6 +74,13 @@ pub struct Ownership {
     pub density: u32,
 }
 
+impl Ownership {
+    /// What it counts for when shards are spread.
+    pub fn weight(&self) -> u64 {
+        SHARD_WEIGHT + u64::from(self.density)
+    }
+}
+
 /// Live nodes and the owners of all shards, at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
@@ -120,7 +127,7 @@ impl Placement {
         }
         let mut orphans = Vec::new();
         for shard in &self.shards {
-            let weight = SHARD_WEIGHT + u64::from(shard.density);
+            let weight = shard.weight();
             match shard.owner.and_then(|owner| shares.get_mut(&owner)) {
                 Some(share) => share.give(weight, shard.shard),
                 None => orphans.push((weight, shard.shard)),
