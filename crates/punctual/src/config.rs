@@ -31,6 +31,11 @@ pub(crate) struct Settings {
     #[arg(long, env = "PUNCTUAL_STORE", value_name = "ADDRESS", value_delimiter = ' ')]
     #[serde(deserialize_with = "one_or_several")]
     store: Option<Vec<String>>,
+    /// A standby of the database, from which lists of jobs, runs and operations are read while it is at most 5 seconds
+    /// behind. Given more than once, or several with blanks between, for several databases.
+    #[arg(long, env = "PUNCTUAL_REPLICA", value_name = "ADDRESS", value_delimiter = ' ')]
+    #[serde(deserialize_with = "one_or_several")]
+    replica: Option<Vec<String>>,
     /// Start only if the schema of the database is up to date, instead of bringing it there: `punctual migrate up` does.
     #[arg(long, env = "PUNCTUAL_NO_MIGRATE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     no_migrate: Option<bool>,
@@ -123,6 +128,7 @@ pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) data: PathBuf,
     pub(crate) store: Vec<String>,
+    pub(crate) replica: Vec<String>,
     pub(crate) no_migrate: bool,
     pub(crate) tzdata: Option<PathBuf>,
     pub(crate) log_format: LogFormat,
@@ -169,6 +175,7 @@ impl Config {
             listen,
             data: flags.data.or(file.data).unwrap_or_else(|| "punctual-data".into()),
             store: flags.store.or(file.store).unwrap_or_default(),
+            replica: flags.replica.or(file.replica).unwrap_or_default(),
             no_migrate: flags.no_migrate.or(file.no_migrate).unwrap_or(false),
             tzdata: flags.tzdata.or(file.tzdata),
             log_format: flags.log_format.or(file.log_format).unwrap_or(match is_terminal {
@@ -213,6 +220,12 @@ impl Config {
         if !self.store.iter().all(is_address) {
             return wrong("store: not an address such as postgres://user@host/database".into());
         }
+        if !self.replica.iter().all(is_address) {
+            return wrong("replica: not an address such as postgres://user@host/database".into());
+        }
+        if self.store.is_empty() && !self.replica.is_empty() {
+            return wrong("replica: of what? Give the database itself with --store".into());
+        }
         if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
             return wrong(format!(
                 "concurrency: {} is not between 1 and {CONCURRENCY_MAX}",
@@ -255,6 +268,7 @@ impl Config {
         line("data", format!("{:?}", self.data.display().to_string()));
         if !self.store.is_empty() {
             line("store", format!("{:?}", self.store));
+            line("replica", format!("{:?}", self.replica));
             line("no-migrate", self.no_migrate.to_string());
         }
         if let Some(directory) = &self.tzdata {
@@ -315,7 +329,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_file_that_says_the_same() {
         let config =
-            file("data = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"").unwrap();
+            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"").unwrap();
         let again = file(&config.print()).unwrap();
         assert_eq!(format!("{config:?}"), format!("{again:?}"));
     }
@@ -329,6 +343,9 @@ mod tests {
             ("concurrency = 0", "concurrency: 0"),
             ("lease = 1", "lease: 1"),
             ("shard-lease = 1", "shard-lease: 1"),
+            ("store = \"mysql://db\"", "store: not an address"),
+            ("replica = \"postgres://db\"", "replica: of what"),
+            ("store = \"postgres://db\"\nreplica = [\"db2\"]", "replica: not an address"),
             ("roles = []", "roles: none"),
             ("roles = [\"boss\"]", "boss"),
             ("allow-cidrs = [\"10.0.0.0/99\"]", "allow-cidrs"),

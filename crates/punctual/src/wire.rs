@@ -29,7 +29,7 @@ use crate::Error;
 pub enum Storage {
     /// In a data directory.
     Embedded(PathBuf),
-    /// In PostgreSQL, shared with other nodes: one database or several.
+    /// In PostgreSQL, shared with other nodes: one database or several, and replicas of them.
     Postgres(Vec<punctual_store_postgres::Options>),
     /// In memory, gone with the process: for tests and comparisons.
     Memory,

@@ -201,3 +201,51 @@ fn nodes_follow_a_standby_that_is_promoted() {
     let slots = account(&server, &hook, &ticking);
     println!("promoted standby: {slots} slots of {} jobs, each one run, delivered once", ticking.len());
 }
+
+#[test]
+fn a_replica_that_stops_shows_old_lists_for_a_moment_and_nothing_goes_by_them() {
+    let (primary, hook) = (Postgres::start(&["fsync=off", "max_connections=50"]), Hook::start());
+    let follower = primary.follower();
+    let address = primary.database();
+    let replica = follower.url(address.rsplit('/').next().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let server =
+        Server::start_with(directory.path(), &["--store", &address, "--replica", &replica, "--lease", LEASE]);
+    let figure = |name: &str| figure(&server, &format!("{name}{{replica=\"{replica}\"}}"));
+    let ticking: Vec<(String, Timestamp)> = (0..5)
+        .map(|_| {
+            let answer = create(&server, json!({"every": "PT1S"}), &format!("{}/ok", hook.url));
+            (id(&answer), answer.json()["created_at"].as_str().unwrap().parse().unwrap())
+        })
+        .collect();
+    until("the replica is used", || figure("punctual_replica_used") == 1.0);
+    until("runs are listed", || !runs(&server, &ticking[0].0).is_empty());
+    until("they are read from it", || figure("punctual_replica_reads_total") > 0.0);
+
+    follower.pause_replay(true);
+    // Old lists and new edits, until it is seen to be too far behind; and some more.
+    let mut edits = 0;
+    let mut edit = || {
+        for (job, _) in &ticking {
+            runs(&server, job);
+            edits += 1;
+            let body = json!({"name": format!("edit {edits}")}).to_string();
+            let answer = call(server.address, "PATCH", &format!("/v1/jobs/{job}"), &[], &body).unwrap();
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            assert_eq!(server.get(&format!("/v1/jobs/{job}"))["name"], format!("edit {edits}"));
+        }
+    };
+    until("it is not used any more", || {
+        edit();
+        figure("punctual_replica_used") == 0.0
+    });
+    assert!(figure("punctual_replica_lag_seconds") > 5.0);
+    (0..5).for_each(|_| edit());
+    let slots = account(&server, &hook, &ticking);
+    follower.pause_replay(false);
+    until("it is used again", || figure("punctual_replica_used") == 1.0);
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    assert_eq!(log.matches("the replica is not used").count(), 1, "{log}");
+    println!("replica that stopped: {edits} edits, {slots} slots, each one run, delivered once");
+}

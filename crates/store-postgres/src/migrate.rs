@@ -117,7 +117,8 @@ fn unreachable(error: tokio_postgres::Error) -> OpenError {
     OpenError::Unreachable { reason: reason(&error) }
 }
 
-async fn read(client: &Client<'_>) -> Result<Schema, OpenError> {
+/// Reads the schema of a database.
+pub(crate) async fn read(client: &Client<'_>) -> Result<Schema, OpenError> {
     let known = MIGRATIONS.len() as i32;
     // Not `to_regclass`: within a transaction that waited for another it may remember that the table was not there.
     let is_there = "select exists (select from pg_class \

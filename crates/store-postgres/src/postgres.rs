@@ -22,7 +22,7 @@ use crate::partition::Partitions;
 use crate::row::millis;
 use crate::sequences::Sequences;
 use crate::transfer::refuse_unfinished;
-use crate::wakeups::Wakeups;
+use crate::wakeups::{Hints, Wakeups};
 
 /// A database that many nodes share.
 #[derive(Debug)]
@@ -87,6 +87,27 @@ impl Postgres {
             wakeups,
             calls: Calls::default(),
             doubt: options.doubt,
+            patience: options.patience,
+        })
+    }
+
+    /// A standby to read from. It need not be within reach.
+    pub(crate) fn replica(options: &Options) -> Result<Self, OpenError> {
+        let connections = Connections::new(options)?;
+        Ok(Postgres {
+            address: without_password(&options.address),
+            // Nothing of the kind is told to others.
+            wakeups: Wakeups::start(Hints::Off, connections.servers()),
+            connections,
+            // Nothing is written, so nothing is put into a shard.
+            shard_count: 0,
+            time: options.time,
+            sequences: Sequences::new(options.time),
+            leases: Leases::default(),
+            partitions: Partitions::default(),
+            depth: Depth::default(),
+            calls: Calls::of_replica(),
+            doubt: options.patience,
             patience: options.patience,
         })
     }

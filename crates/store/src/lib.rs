@@ -9,6 +9,7 @@ pub mod check;
 mod error;
 mod figures;
 mod health;
+mod lists;
 mod liveness;
 mod memory;
 mod page;
@@ -21,8 +22,9 @@ pub mod conformance;
 
 pub use attendance::{Attendance, Attendances};
 pub use error::{Error, Refused};
-pub use figures::{Durations, Fault, Figures, Waiting};
+pub use figures::{Durations, Fault, Figures, Replica, Waiting};
 pub use health::Health;
+pub use lists::Lists;
 pub use liveness::Liveness;
 pub use memory::Memory;
 pub use page::{EXAMINED_MAX, Page, PageRequest};

@@ -14,6 +14,7 @@ use punctual::wire::{Options, Running, Storage};
 use punctual_domain::Target;
 use punctual_schedule::Tzdb;
 use punctual_server::{Limits, Loopback, State};
+use punctual_store_postgres::Role;
 use punctual_worker::targets::http;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -71,13 +72,12 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         .await
         .with_context(|| format!("listen on {}; is another server running there?", config.listen))?;
     let address = listener.local_addr().context("the address of the server")?;
-    let database = |address: &String| punctual_store_postgres::Options {
-        hints: config.wakeups.into(),
-        ..punctual_store_postgres::Options::new(address)
-    };
+    let databases = config.store.iter().map(punctual_store_postgres::Options::new);
+    let replicas = config.replica.iter().map(punctual_store_postgres::Options::replica);
+    let heard = |options| punctual_store_postgres::Options { hints: config.wakeups.into(), ..options };
     let storage = match config.store.is_empty() {
         true => Storage::Embedded(config.data.clone()),
-        false => Storage::Postgres(config.store.iter().map(database).collect()),
+        false => Storage::Postgres(databases.chain(replicas).map(heard).collect()),
     };
     let mut options = Options::new(storage, Arc::clone(&tzdb));
     let policy = config.policy().map_err(|_| anyhow::anyhow!("the settings were checked before"))?;
@@ -94,7 +94,7 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
     if let Storage::Postgres(databases) = &options.storage
         && config.no_migrate
     {
-        for database in databases {
+        for database in databases.iter().filter(|one| one.role == Role::Database) {
             punctual_store_postgres::Schema::read(database).await?.check()?;
         }
     }
