@@ -8,9 +8,8 @@ use deadpool_postgres::{Manager, ManagerConfig, Pool, PoolError, RecyclingMethod
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 
-use crate::calls::unconnected;
 use crate::client::Client;
-use crate::error::{Failed, OpenError, reason};
+use crate::error::{OpenError, reason};
 use crate::servers::{CONNECT, Dial, Servers};
 use crate::tls::{Connector, Tls};
 use crate::wakeups::Hints;
@@ -196,13 +195,12 @@ pub(crate) async fn check_sessions(options: &Options) -> Result<(), OpenError> {
         return Ok(());
     }
     let connections = Connections::new(&Options { hints: Hints::Off, connections: 2, ..options.clone() })?;
-    let unreachable = |failed: Failed| OpenError::Unreachable { reason: failed.told().1.to_string() };
-    let connect = || async { connections.get().await.map_err(|error| unreachable(unconnected(&error))) };
+    let connect = || async { connections.get().await.map_err(|error| OpenError::from(&error)) };
     let (one, other) = (connect().await?, connect().await?);
     let mut servers = Vec::new();
     for client in [one, other] {
         let row = client.query_one("select pg_backend_pid()", &[]).await;
-        servers.push(row.map_err(|error| unreachable(error.into()))?.get::<_, i32>(0));
+        servers.push(row?.get::<_, i32>(0));
     }
     match servers[0] == servers[1] {
         true => Err(OpenError::NoSession { address: without_password(&options.address) }),

@@ -6,10 +6,9 @@
 
 use jiff::Timestamp;
 
-use crate::calls::unconnected;
 use crate::client::Client;
 use crate::connect::{Connections, Options};
-use crate::error::{OpenError, reason};
+use crate::error::OpenError;
 use crate::row::timestamp;
 use crate::wakeups::Hints;
 
@@ -107,14 +106,7 @@ impl Schema {
 async fn connect(options: &Options) -> Result<Client<'static>, OpenError> {
     // It needs no session, and so may not leave anything in one.
     let options = Options { hints: Hints::Off, ..options.clone() };
-    Connections::new(&options)?
-        .get()
-        .await
-        .map_err(|error| OpenError::Unreachable { reason: unconnected(&error).told().1.to_string() })
-}
-
-fn unreachable(error: tokio_postgres::Error) -> OpenError {
-    OpenError::Unreachable { reason: reason(&error) }
+    Connections::new(&options)?.get().await.map_err(|error| OpenError::from(&error))
 }
 
 /// Reads the schema of a database.
@@ -126,8 +118,8 @@ pub(crate) async fn read(client: &Client<'_>) -> Result<Schema, OpenError> {
     // As JSON, because the column is not in the oldest databases.
     let applied = "select version, (extract(epoch from applied_at) * 1000)::bigint, \
         coalesce((to_json(s) ->> 'compatible_with')::int, version) from schema_versions s order by version";
-    let rows = match client.query_one(is_there, &[]).await.map_err(unreachable)?.get(0) {
-        true => client.query(applied, &[]).await.map_err(unreachable)?,
+    let rows = match client.query_one(is_there, &[]).await?.get(0) {
+        true => client.query(applied, &[]).await?,
         false => Vec::new(),
     };
     let mut steps: Vec<SchemaStep> = MIGRATIONS
@@ -154,10 +146,10 @@ pub(crate) async fn read(client: &Client<'_>) -> Result<Schema, OpenError> {
 /// Brings the schema up to date and returns the number of shards.
 pub(crate) async fn migrate(client: &mut Client<'_>, options: &Options) -> Result<u16, OpenError> {
     loop {
-        let transaction = client.transaction().await.map_err(unreachable)?;
+        let transaction = client.transaction().await?;
         // Whoever waits for another node that migrates waits as long as that takes.
-        transaction.batch_execute("set local statement_timeout = 0").await.map_err(unreachable)?;
-        transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(unreachable)?;
+        transaction.batch_execute("set local statement_timeout = 0").await?;
+        transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await?;
         let schema = read(&transaction).await?;
         if schema.found >= schema.known {
             schema.check()?;
@@ -170,23 +162,23 @@ pub(crate) async fn migrate(client: &mut Client<'_>, options: &Options) -> Resul
             }
             break;
         }
-        transaction.batch_execute(VERSIONS).await.map_err(unreachable)?;
+        transaction.batch_execute(VERSIONS).await?;
         let migration = &MIGRATIONS[schema.found as usize];
-        transaction.batch_execute(migration.sql).await.map_err(unreachable)?;
+        transaction.batch_execute(migration.sql).await?;
         if schema.found == 0 {
             let shards = i32::from(options.shards.unwrap_or(SHARDS));
             let fill = "insert into shards select n, null, 0, 0 from generate_series(0, $1 - 1) n";
-            transaction.execute(fill, &[&shards]).await.map_err(unreachable)?;
+            transaction.execute(fill, &[&shards]).await?;
         }
         let version = schema.found + 1;
         let note =
             "insert into schema_versions (version, applied_at, compatible_with) values ($1, now(), $2)";
-        transaction.execute(note, &[&version, &migration.compatible_with]).await.map_err(unreachable)?;
-        transaction.commit().await.map_err(unreachable)?;
+        transaction.execute(note, &[&version, &migration.compatible_with]).await?;
+        transaction.commit().await?;
         tracing::info!(version, name = migration.name, "the schema of the database was brought up to date");
     }
     let count = "select convert_from(value, 'UTF8')::int from settings where name = 'shards'";
-    let row = client.query_one(count, &[]).await.map_err(unreachable)?;
+    let row = client.query_one(count, &[]).await?;
     let found = row.get::<_, i32>(0) as u16;
     match options.shards {
         Some(wanted) if wanted != found => Err(OpenError::Shards { found, wanted }),

@@ -12,10 +12,10 @@ use punctual_store::{
     Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
-use crate::calls::{Calls, unconnected};
+use crate::calls::Calls;
 use crate::connect::{Connections, Options, Time, check_sessions, without_password};
 use crate::depth::Depth;
-use crate::error::{Failed, OpenError, failed};
+use crate::error::{OpenError, failed};
 use crate::leases::Leases;
 use crate::migrate::migrate;
 use crate::partition::Partitions;
@@ -67,12 +67,11 @@ impl Postgres {
     pub async fn open(options: &Options) -> Result<Self, OpenError> {
         check_sessions(options).await?;
         let connections = Connections::new(options)?;
-        let unreachable = |failed: Failed| OpenError::Unreachable { reason: Error::from(failed).to_string() };
-        let mut client = connections.get().await.map_err(|error| unreachable(unconnected(&error)))?;
+        let mut client = connections.get().await.map_err(|error| OpenError::from(&error))?;
         let shard_count = migrate(&mut client, options).await?;
         refuse_unfinished(&client).await?;
         let depth = Depth::default();
-        depth.load(&client).await.map_err(unreachable)?;
+        depth.load(&client).await?;
         drop(client);
         let wakeups = Wakeups::start(options.hints, connections.servers());
         Ok(Postgres {
