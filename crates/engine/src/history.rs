@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::run::{Cause, Run};
-use punctual_domain::{LedgerEntry, Tenant, TenantName};
+use punctual_domain::{Labels, LedgerEntry, Tenant, TenantName};
 use punctual_schedule::{DstNote, Kind, Tzdb};
 use punctual_store::{Cancellation, Refused};
 
@@ -181,6 +181,21 @@ impl Engine {
             Ok(timetable) => timetable.warnings(from),
             Err(error) => vec![error.to_string()],
         }
+    }
+
+    /// What somebody should know who waits for a worker with these labels: no live node has them all.
+    pub async fn unmet(&self, required: &Labels) -> Result<Option<String>, Error> {
+        if required.is_empty() {
+            return Ok(None);
+        }
+        let nodes = self.placement().await?.nodes;
+        let is_met = nodes.iter().any(|(node, _)| node.roles.worker && node.labels.meet(required));
+        Ok((!is_met).then(|| {
+            format!(
+                "no live node has a worker with {required}; start one with `punctual serve --labels {required}`, \
+                 or change what the job requires"
+            )
+        }))
     }
 
     /// The newest run of a job.

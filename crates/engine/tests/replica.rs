@@ -87,7 +87,8 @@ fn dead_letters_are_found_where_they_are() {
     world.register("@now");
     let now = world.clock.now();
     let worker = WorkerId::new(now, 1);
-    let claim = Claim { worker, queues: Vec::new(), shards: Shards::All, limit: 9 };
+    let claim =
+        Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit: 9 };
     let run = block_on(world.store.claim(claim, now)).unwrap().remove(0);
     let report = Some(Report { outcome: Outcome::Failed, ..Report::lost(now, now) });
     let (held, verdict) = (Held::from(&run), Verdict::Fail);

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use punctual_domain::Roles;
+use punctual_domain::{Labels, Roles};
 use punctual_store_postgres::Hints;
 use punctual_worker::targets::http::Policy;
 use serde::Deserialize;
@@ -66,6 +66,9 @@ pub(crate) struct Settings {
     /// Queues that this node's worker serves [default: all].
     #[arg(long, env = "PUNCTUAL_QUEUES", value_name = "QUEUE", value_delimiter = ',')]
     queues: Option<Vec<String>>,
+    /// What this node's worker has, for jobs that require it: name=value, several with commas between [default: nothing].
+    #[arg(long, env = "PUNCTUAL_LABELS", value_name = "LABELS", value_delimiter = ',')]
+    labels: Option<Vec<String>>,
     /// How nodes hear of each other: `listen` on a connection of its own, or `poll` the database four times a second,
     /// which needs no session and so works through PgBouncer in transaction mode [default: listen].
     #[arg(long, env = "PUNCTUAL_WAKEUPS", value_name = "HOW")]
@@ -139,6 +142,7 @@ pub(crate) struct Config {
     pub(crate) name: Option<String>,
     pub(crate) roles: Roles,
     pub(crate) queues: Vec<String>,
+    pub(crate) labels: Labels,
     pub(crate) wakeups: Wakeups,
     pub(crate) grace: u64,
     pub(crate) allow_loopback: bool,
@@ -193,6 +197,13 @@ impl Config {
                 worker: roles.contains(&Role::Worker),
             }),
             queues: flags.queues.or(file.queues).unwrap_or_default(),
+            labels: flags
+                .labels
+                .or(file.labels)
+                .unwrap_or_default()
+                .join(",")
+                .parse()
+                .map_err(|wrong| Failure::Input(format!("labels: {wrong}")))?,
             wakeups: flags.wakeups.or(file.wakeups).unwrap_or(Wakeups::Listen),
             grace: flags.grace.or(file.grace).unwrap_or(30),
             allow_loopback: flags
@@ -288,6 +299,7 @@ impl Config {
         }
         line("roles", format!("{:?}", self.roles.names()));
         line("queues", format!("{:?}", self.queues));
+        line("labels", format!("{:?}", self.labels.each().collect::<Vec<_>>()));
         let wakeups = match self.wakeups {
             Wakeups::Listen => "listen",
             Wakeups::Poll => "poll",
@@ -329,7 +341,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_file_that_says_the_same() {
         let config =
-            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"").unwrap();
+            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"").unwrap();
         let again = file(&config.print()).unwrap();
         assert_eq!(format!("{config:?}"), format!("{again:?}"));
     }
@@ -347,6 +359,7 @@ mod tests {
             ("replica = \"postgres://db\"", "replica: of what"),
             ("store = \"postgres://db\"\nreplica = [\"db2\"]", "replica: not an address"),
             ("roles = []", "roles: none"),
+            ("labels = [\"zone\"]", "labels: `zone`"),
             ("roles = [\"boss\"]", "boss"),
             ("allow-cidrs = [\"10.0.0.0/99\"]", "allow-cidrs"),
         ] {

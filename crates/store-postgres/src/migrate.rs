@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// All migrations. The number is the place in the list, from 1.
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 5] = [
     Migration { name: "start", sql: include_str!("../migrations/0001_start.sql"), compatible_with: 1 },
     // A node of the first schema owns all shards or none, and answers nobody while it owns none: those that come after
     // it wait until it goes.
@@ -36,6 +36,12 @@ const MIGRATIONS: [Migration; 4] = [
     Migration {
         name: "databases",
         sql: include_str!("../migrations/0004_databases.sql"),
+        compatible_with: 1,
+    },
+    // Nodes of older schemas do not find runs that require something, but give those that wait for their time to anybody.
+    Migration {
+        name: "requirements",
+        sql: include_str!("../migrations/0007_requirements.sql"),
         compatible_with: 1,
     },
 ];

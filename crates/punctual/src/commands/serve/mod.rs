@@ -153,6 +153,7 @@ async fn start(
         name: config.name.clone().unwrap_or_else(|| machine(address)),
         address: Some(address.to_string()),
         roles: config.roles,
+        labels: config.labels.clone(),
     };
     if let Storage::Postgres(databases) = &options.storage
         && config.no_migrate
