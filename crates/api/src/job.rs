@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use punctual_domain::job::{self as domain, DEFAULT_QUEUE, JobState, Lane, Spec};
+use punctual_domain::labels::{self, Labels};
 use punctual_domain::policy::Policies;
 use punctual_domain::policy::timeouts::Timeouts;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -34,6 +35,8 @@ object! {
         pub labels: BTreeMap<String, String>,
         /// Who executes: workers that serve this queue; `default`.
         pub queue: String,
+        /// Labels that the worker must have, each exactly; none. A run waits until a worker has them all.
+        pub requires: BTreeMap<String, String>,
         /// `critical`, `standard` (the default) or `batch`.
         pub lane: String,
         /// Inside tenant and lane, higher first; 0.
@@ -170,6 +173,7 @@ impl JobSpec {
             check_word(word.as_ref(), &at.member(member), WORD_MAX, errors);
         }
         check_labels(self.labels.as_ref(), &at.member("labels"), errors);
+        let requires = requirements(self.requires.as_ref(), &at.member("requires"), errors);
         let lane = match &self.lane {
             Some(word) => one_of(word, &LANES, &at.member("lane"), errors),
             None => Some(Lane::default()),
@@ -199,6 +203,7 @@ impl JobSpec {
             kind: self.r#type.clone(),
             labels: self.labels.clone().unwrap_or_default(),
             queue: self.queue.as_deref().unwrap_or(DEFAULT_QUEUE).into(),
+            requires: requires?,
             lane: lane?,
             priority: self.priority.unwrap_or(0),
             schedule: schedule?,
@@ -250,6 +255,28 @@ pub(crate) fn check_word(word: Option<&String>, at: &At<'_>, most: usize, errors
     }
 }
 
+/// What is required of a worker, if all of it can be.
+fn requirements(
+    required: Option<&BTreeMap<String, String>>,
+    at: &At<'_>,
+    errors: &mut Errors,
+) -> Option<Labels> {
+    let Some(required) = required else { return Some(Labels::NONE) };
+    let code = |wrong: &labels::Wrong| match wrong {
+        labels::Wrong::Character(_) => "bad_character",
+        _ => "too_long",
+    };
+    for (name, value) in required {
+        if let Err(wrong) = labels::check(name, value) {
+            errors.add(&at.member(name), code(&wrong), wrong.to_string());
+        }
+    }
+    if let Err(wrong @ labels::Wrong::Count(_)) = Labels::new(required) {
+        errors.add(at, code(&wrong), wrong.to_string());
+    }
+    Labels::new(required).ok()
+}
+
 fn check_labels(labels: Option<&BTreeMap<String, String>>, at: &At<'_>, errors: &mut Errors) {
     let Some(labels) = labels else { return };
     if labels.len() > LABELS_MAX {
@@ -271,6 +298,7 @@ impl From<&Spec> for JobSpec {
             r#type: spec.kind.clone(),
             labels: Some(spec.labels.clone()).filter(|labels| !labels.is_empty()),
             queue: Some(spec.queue.to_string()),
+            requires: Some(spec.requires.to_map()).filter(|requires| !requires.is_empty()),
             lane: Some(spec.lane.as_str().into()),
             priority: Some(spec.priority),
             schedule: Some(Schedule::from(&spec.schedule)),

@@ -1,5 +1,7 @@
 //! Runs on the wire: a summary in lists, with attempts when read alone.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -23,6 +25,9 @@ pub struct RunSummary {
     pub kind: Option<String>,
     /// Who executes.
     pub queue: String,
+    /// Labels that the worker must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requires: BTreeMap<String, String>,
     /// Why it exists: `schedule`, `trigger`, `backfill`, `batch` or `link`.
     pub cause: String,
     /// Its nominal time.
@@ -59,6 +64,9 @@ pub struct Run {
     pub summary: RunSummary,
     /// Its attempts, oldest first.
     pub attempts: Vec<Attempt>,
+    /// What its owner should know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// One try of a run.
@@ -143,6 +151,7 @@ impl RunSummary {
             job_version: run.version.0,
             kind: kind.map(str::to_string),
             queue: run.queue.to_string(),
+            requires: run.requires.to_map(),
             cause: run.cause.as_str().into(),
             scheduled_for: run.scheduled_for,
             state: run.state.as_str().into(),

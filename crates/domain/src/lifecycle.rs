@@ -217,6 +217,7 @@ pub(crate) mod tests {
             lost: 0,
             kind: None,
             queue: "default".into(),
+            requires: crate::Labels::NONE,
             retention: Default::default(),
             lane: Lane::Standard,
             priority: 0,

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use crate::id::{JobId, RunId, Sequence, TenantId, Version, WorkerId};
 use crate::job::Lane;
 use crate::key::IdempotencyKey;
+use crate::labels::Labels;
 use crate::policy::retention::Retention;
 
 /// A run.
@@ -42,6 +43,8 @@ pub struct Run {
     pub kind: Option<Arc<str>>,
     /// Who executes.
     pub queue: Arc<str>,
+    /// What it requires of the worker that executes it.
+    pub requires: Labels,
     /// How long its history is kept.
     pub retention: Retention,
     /// How urgent, coarsely.

@@ -35,6 +35,7 @@ impl Engine {
         let claim = Claim {
             worker: room.worker,
             queues: room.queues.to_vec(),
+            labels: room.labels.clone(),
             shards: Shards::All,
             limit: room.attempts,
         };

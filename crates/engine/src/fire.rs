@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, ShardId, Version, WorkerId};
-use punctual_domain::job::Job;
+use punctual_domain::job::{Job, Spec};
+use punctual_domain::labels::Labels;
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::operation::{self, Operation};
 use punctual_domain::policy::catch_up::{self, CatchUp};
@@ -95,15 +96,17 @@ pub struct Room {
     pub worker: WorkerId,
     /// The queues it serves; empty for all.
     pub queues: Arc<[Arc<str>]>,
+    /// What it has, for jobs that require it.
+    pub labels: Labels,
     /// How many attempts it can take.
     pub attempts: usize,
 }
 
 impl Room {
-    /// Takes the room for one attempt of a job in this queue.
-    fn take(&mut self, queue: &Arc<str>) -> Option<WorkerId> {
-        let serves = self.queues.is_empty() || self.queues.contains(queue);
-        if !serves || self.attempts == 0 {
+    /// Takes the room for one attempt of a job, if the worker may execute it.
+    fn take(&mut self, job: &Spec) -> Option<WorkerId> {
+        let serves = self.queues.is_empty() || self.queues.contains(&job.queue);
+        if !serves || !self.labels.meet(&job.requires) || self.attempts == 0 {
             return None;
         }
         self.attempts -= 1;
@@ -326,7 +329,7 @@ pub(crate) fn birth(
     now: Timestamp,
 ) -> Birth {
     let claimed_by = match available_at <= now {
-        true => room.as_mut().and_then(|room| room.take(&job.spec.queue)),
+        true => room.as_mut().and_then(|room| room.take(&job.spec)),
         false => None,
     };
     Birth {
@@ -336,6 +339,7 @@ pub(crate) fn birth(
         available_at,
         kind: job.spec.kind.as_deref().map(Arc::from),
         queue: Arc::clone(&job.spec.queue),
+        requires: job.spec.requires.clone(),
         lane: job.spec.lane,
         priority: job.spec.priority,
         retention: job.spec.policies.retention,

@@ -1,7 +1,8 @@
 //! Tells what is and what was, and does what people do about it: cancel, redrive, acknowledge.
 //!
 //! Runs when the API or the console asks. Promise: reads are pages with a cursor and bounded work; another tenant's
-//! job or run is not there; what was asked for under an `Idempotency-Key` is remembered for a day.
+//! job or run is not there; what was asked for under an `Idempotency-Key` is remembered for a day. Lists may be some
+//! seconds behind, if the store has copies to read them from; whatever is asked for by its id is as it is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::run::{Cause, Run};
-use punctual_domain::{LedgerEntry, Tenant, TenantName};
+use punctual_domain::{Labels, LedgerEntry, Tenant, TenantName};
 use punctual_schedule::{DstNote, Kind, Tzdb};
 use punctual_store::{Cancellation, Refused};
 
@@ -94,7 +95,10 @@ impl Engine {
         let mut items = Vec::new();
         for _ in 0..PAGES_MAX {
             page.limit = limit - items.len();
-            let found = self.store.list_jobs(&filter, page.clone()).await?;
+            let found = match self.store.lists() {
+                Some(lists) => lists.list_jobs(&filter, page.clone()).await?,
+                None => self.store.list_jobs(&filter, page.clone()).await?,
+            };
             let seen = self.see(&found.items).await?;
             items.extend(
                 seen.into_iter().filter(|seen| is_over.is_none_or(|is_over| seen.is_ended() == is_over)),
@@ -179,6 +183,21 @@ impl Engine {
         }
     }
 
+    /// What somebody should know who waits for a worker with these labels: no live node has them all.
+    pub async fn unmet(&self, required: &Labels) -> Result<Option<String>, Error> {
+        if required.is_empty() {
+            return Ok(None);
+        }
+        let nodes = self.placement().await?.nodes;
+        let is_met = nodes.iter().any(|(node, _)| node.roles.worker && node.labels.meet(required));
+        Ok((!is_met).then(|| {
+            format!(
+                "no live node has a worker with {required}; start one with `punctual serve --labels {required}`, \
+                 or change what the job requires"
+            )
+        }))
+    }
+
     /// The newest run of a job.
     pub async fn last_run(&self, job: JobId) -> Result<Option<Run>, Error> {
         let filter = RunFilter { job: Some(job), ..RunFilter::default() };
@@ -225,7 +244,10 @@ impl Engine {
         page: PageRequest<Timestamp>,
     ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
         self.find(tenant, job).await?;
-        Ok(self.store.ledger(job, page).await?)
+        Ok(match self.store.lists() {
+            Some(lists) => lists.ledger(job, page).await?,
+            None => self.store.ledger(job, page).await?,
+        })
     }
 }
 
@@ -237,7 +259,10 @@ impl Engine {
         filter: &RunFilter,
         page: PageRequest<Sequence>,
     ) -> Result<Page<Run, Sequence>, Error> {
-        Ok(self.store.runs(filter, page).await?)
+        Ok(match self.store.lists() {
+            Some(lists) => lists.runs(filter, page).await?,
+            None => self.store.runs(filter, page).await?,
+        })
     }
 
     /// A run with its attempts.

@@ -50,6 +50,12 @@ struct Verb {
     verb: &'static str,
 }
 
+/// A copy that lists may be read from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Replica {
+    replica: String,
+}
+
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
@@ -290,8 +296,31 @@ impl Collector for OfStore {
             let count = ConstCounter::new(fault.failed);
             count.encode(failures.encode_family(&Kind { kind: fault.kind })?)?;
         }
-        Ok(())
+        encode_replicas(encoder, &figures.replicas)
     }
+}
+
+fn encode_replicas(mut encoder: DescriptorEncoder<'_>, replicas: &[punctual_store::Replica]) -> fmt::Result {
+    if replicas.is_empty() {
+        return Ok(());
+    }
+    let of = |replica: &punctual_store::Replica| Replica { replica: replica.address.clone() };
+    let help = "Whether lists are read from the replica.";
+    let mut used = encoder.encode_descriptor("replica_used", help, None, MetricType::Gauge)?;
+    for replica in replicas {
+        ConstGauge::new(u64::from(replica.is_used)).encode(used.encode_family(&of(replica))?)?;
+    }
+    let help = "How old what the replica has may be.";
+    let mut lags = encoder.encode_descriptor("replica_lag", help, Some(&Unit::Seconds), MetricType::Gauge)?;
+    for (replica, lag) in replicas.iter().filter_map(|replica| Some((replica, replica.lag?))) {
+        ConstGauge::new(lag.as_secs_f64()).encode(lags.encode_family(&of(replica))?)?;
+    }
+    let help = "Pages of lists that were read from the replica.";
+    let mut reads = encoder.encode_descriptor("replica_reads", help, None, MetricType::Counter)?;
+    for replica in replicas {
+        ConstCounter::new(replica.reads).encode(reads.encode_family(&of(replica))?)?;
+    }
+    Ok(())
 }
 
 fn encode_durations(encoder: &mut MetricEncoder<'_>, durations: &Durations) -> fmt::Result {

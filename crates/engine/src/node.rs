@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use punctual_domain::Labels;
 use punctual_domain::id::WorkerId;
 use punctual_domain::placement::{self as domain, Roles};
 use tokio::sync::watch;
@@ -38,6 +39,8 @@ pub struct Options {
     pub address: Option<String>,
     /// What it does.
     pub roles: Roles,
+    /// What its worker has, for jobs that require it.
+    pub labels: Labels,
 }
 
 impl Default for Options {
@@ -50,6 +53,7 @@ impl Default for Options {
             name: "node".into(),
             address: None,
             roles: Roles::ALL,
+            labels: Labels::NONE,
         }
     }
 }
@@ -77,6 +81,7 @@ impl Node {
             address: options.address,
             release: env!("CARGO_PKG_VERSION").into(),
             roles: options.roles,
+            labels: options.labels,
             started_at: engine.clock.now(),
             capacity: CAPACITY,
             clock_ahead: SignedDuration::ZERO,

@@ -108,7 +108,10 @@ impl Engine {
         filter: &OperationFilter,
         page: PageRequest<OperationId>,
     ) -> Result<Page<Operation, OperationId>, Error> {
-        Ok(self.store.operations(filter, page).await?)
+        Ok(match self.store.lists() {
+            Some(lists) => lists.operations(filter, page).await?,
+            None => self.store.operations(filter, page).await?,
+        })
     }
 
     /// Ends an operation between two steps. What it did stays done.

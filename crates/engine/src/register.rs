@@ -608,6 +608,7 @@ fn birth(job: &Job, cause: Cause, at: Timestamp, part: u32, correlation_id: Opti
         available_at: at,
         kind: job.spec.kind.as_deref().map(Arc::from),
         queue: Arc::clone(&job.spec.queue),
+        requires: job.spec.requires.clone(),
         lane: job.spec.lane,
         priority: job.spec.priority,
         retention: job.spec.policies.retention,

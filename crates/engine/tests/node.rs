@@ -47,7 +47,7 @@ impl World {
             Arc::new(Tzdb::bundled()),
         );
         let engine = Arc::new(engine);
-        let seat = engine.seat(engine.new_worker_id(), Vec::new());
+        let seat = engine.seat(engine.new_worker_id(), Vec::new(), Default::default());
         World { engine, store, clock, node: None, seat }
     }
 
@@ -353,4 +353,44 @@ async fn a_clock_that_steps_back_fires_nothing_twice() {
     assert_eq!(world.runs().await.len(), 2);
     world.advance(seconds(60)).await;
     assert_eq!(world.runs().await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_run_waits_for_a_worker_that_has_what_its_job_requires() {
+    let world = World::idle().start().await;
+    world.seat.grant(10);
+    let mut spec = Spec::new("job", Schedule::parse("@every 10s").unwrap(), Target::Discard);
+    spec.requires = "gpu=true,zone=eu".parse().unwrap();
+    let required = spec.requires.clone();
+    let answers = world.engine.register(TenantId::DEFAULT, vec![(spec, None)]).await.unwrap();
+    let special = answers.into_iter().next().unwrap().unwrap().job.id;
+    let plain = world.register("@every 10s").await.id;
+    world.advance(seconds(10)).await;
+    let given = world.given().await;
+    assert_eq!(given.iter().map(|leased| leased.run.job).collect::<Vec<_>>(), [plain]);
+    world.finish(given.into_iter().next().unwrap(), report(Outcome::Succeeded, at("12:00:10"))).await;
+    world.advance(seconds(5)).await;
+    assert_eq!(world.given().await.len(), 0, "however long it waits");
+    let waiting: Vec<Run> = world.runs().await.into_iter().filter(|run| run.job == special).collect();
+    assert_eq!(
+        waiting.iter().map(|run| run.state).collect::<Vec<_>>(),
+        [RunState::Pending(WaitingFor::Capacity)]
+    );
+    let unmet = world.engine.unmet(&waiting[0].requires).await.unwrap().unwrap();
+    assert!(unmet.contains("gpu=true,zone=eu"), "{unmet}");
+    assert_eq!(world.engine.unmet(&Default::default()).await.unwrap(), None);
+
+    // Somebody comes who has it, and more.
+    let labels = "zone=eu,gpu=true,ssd=true".parse().unwrap();
+    let able = world.engine.seat(world.engine.new_worker_id(), Vec::new(), labels);
+    able.grant(20);
+    world.advance(seconds(1)).await;
+    let taken = able.next().await;
+    assert_eq!(taken.iter().map(|leased| leased.run.id()).collect::<Vec<_>>(), [waiting[0].id()]);
+    assert_eq!(taken[0].job.spec.requires, required);
+    world.advance(seconds(4)).await;
+    let born = able.next().await;
+    let born: Vec<_> = born.iter().filter(|leased| leased.run.job == special).collect();
+    assert_eq!(born.len(), 1);
+    assert_eq!(born[0].run.lease().unwrap().claimed_at, at("12:00:20"), "born running, at its slot");
 }

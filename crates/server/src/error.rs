@@ -35,6 +35,8 @@ pub(crate) enum Error {
     RouteNotFound(String),
     /// The route does not take this method.
     MethodNotAllowed(String),
+    /// The server has not begun to work yet.
+    NotStarted(String),
     /// Nobody we know.
     Unauthenticated(String),
     /// Not allowed.
@@ -117,6 +119,7 @@ impl Error {
             Error::MethodNotAllowed(method) => {
                 new(Code::MethodNotAllowed, format!("{method} is not taken here; `Allow` says which are"))
             }
+            Error::NotStarted(reason) => new(Code::Unavailable, reason.clone()),
             Error::Unauthenticated(reason) => new(Code::Unauthenticated, reason.clone()),
             Error::Forbidden(reason) => new(Code::Forbidden, reason.clone()),
         }

@@ -34,7 +34,8 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
         return Ok(answer);
     }
     let spec = read_job(&text, Purpose::Create, &call.shared.rules())?;
-    let answer = |registered: &Registered| created(&call, registered);
+    let unmet = call.shared.engine.unmet(&spec.requires).await?;
+    let answer = |registered: &Registered| created(&call, registered, unmet.clone());
     let registered = call
         .shared
         .engine
@@ -55,19 +56,27 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
     }
 }
 
-fn created(call: &Call, registered: &Registered) -> Answer {
+fn created(call: &Call, registered: &Registered, unmet: Option<String>) -> Answer {
     let location = format!("/v1/jobs/{}", registered.job.id);
-    shown(call, &call.shared.engine.seen(registered), None, StatusCode::CREATED).at(location)
+    shown(call, &call.shared.engine.seen(registered), None, unmet, StatusCode::CREATED).at(location)
 }
 
 /// A job alone: with its newest run and its warnings.
-fn shown(call: &Call, seen: &Seen, last_run: Option<&punctual_domain::Run>, status: StatusCode) -> Answer {
+fn shown(
+    call: &Call,
+    seen: &Seen,
+    last_run: Option<&punctual_domain::Run>,
+    unmet: Option<String>,
+    status: StatusCode,
+) -> Answer {
+    let mut warnings = call.shared.engine.warnings(&seen.job);
+    warnings.extend(unmet);
     let facts = Facts {
         tenant: &call.tenant_name,
         next_fire_at: seen.next_fire_at,
         is_over: seen.is_over,
         last_run,
-        warnings: call.shared.engine.warnings(&seen.job),
+        warnings,
     };
     Answer::new(status, &Job::new(&seen.job, facts)).version(seen.job.version.0)
 }
@@ -82,7 +91,8 @@ async fn changed(call: &Call, registered: &Registered) -> Outcome {
     };
     let seen = seen.filter(|seen| seen.job.version == registered.job.version);
     let seen = seen.unwrap_or_else(|| engine.seen(registered));
-    Ok(shown(call, &seen, last_run.as_ref(), StatusCode::OK))
+    let unmet = engine.unmet(&seen.job.spec.requires).await?;
+    Ok(shown(call, &seen, last_run.as_ref(), unmet, StatusCode::OK))
 }
 
 async fn looked_at(call: &Call, seen: &Seen) -> Outcome {
@@ -90,7 +100,8 @@ async fn looked_at(call: &Call, seen: &Seen) -> Outcome {
         return Ok(Answer::empty(StatusCode::NOT_MODIFIED).version(seen.job.version.0));
     }
     let last_run = call.shared.engine.last_run(seen.job.id).await?;
-    Ok(shown(call, seen, last_run.as_ref(), StatusCode::OK))
+    let unmet = call.shared.engine.unmet(&seen.job.spec.requires).await?;
+    Ok(shown(call, seen, last_run.as_ref(), unmet, StatusCode::OK))
 }
 
 pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
@@ -197,6 +208,7 @@ pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text
         return Err(Error::AlreadyThere);
     }
     let spec = Spec { name: if spec.name.is_empty() { key.clone() } else { spec.name.clone() }, ..spec };
+    let unmet = call.shared.engine.unmet(&spec.requires).await?;
     let answer = call.shared.engine.upsert(call.tenant, &key, expected, spec).await;
     let (registered, is_new) = answer.map_err(|error| match error {
         // RFC 9110: what was to match is not there, so the condition is false.
@@ -204,7 +216,7 @@ pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text
         error => error.into(),
     })?;
     match is_new {
-        true => Ok(created(&call, &registered)),
+        true => Ok(created(&call, &registered, unmet)),
         false => changed(&call, &registered).await,
     }
 }

@@ -107,7 +107,12 @@ pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
     let detail = call.shared.engine.run(call.tenant, run_id(&id)?).await?;
     let attempts: Vec<Attempt> = detail.attempts.iter().map(Attempt::from).collect();
     let summary = summaries(&call, std::slice::from_ref(&detail.run)).await?.into_iter().next();
-    Ok(Answer::ok(&summary.map(|summary| Run { summary, attempts })))
+    let warnings = match detail.run.state {
+        domain::RunState::Pending(_) => call.shared.engine.unmet(&detail.run.requires).await?,
+        _ => None,
+    };
+    let warnings = warnings.into_iter().collect();
+    Ok(Answer::ok(&summary.map(|summary| Run { summary, attempts, warnings })))
 }
 
 pub(crate) async fn cancel(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {

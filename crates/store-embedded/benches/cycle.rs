@@ -176,6 +176,7 @@ fn firing(due: Due, worker: WorkerId, epochs: &[Epoch]) -> Firing {
         available_at: due.slot,
         kind: None,
         queue: Arc::from("default"),
+        requires: Default::default(),
         lane: due.key.lane,
         priority: 0,
         retention,

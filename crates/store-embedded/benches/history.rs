@@ -195,6 +195,7 @@ fn trigger(job: &Job, worker: WorkerId, at: Timestamp) -> Trigger {
         available_at: at,
         kind: None,
         queue: Arc::clone(&job.spec.queue),
+        requires: Default::default(),
         lane: Lane::Standard,
         priority: 0,
         retention: Default::default(),

@@ -17,7 +17,7 @@ use crate::births::Recent;
 use crate::error::failed;
 use crate::origin::Origin;
 use crate::partition::Partitions;
-use crate::row::{self, COLUMNS, Entry, damaged, timestamp};
+use crate::row::{self, COLUMNS, Entry, REQUIRING, damaged, timestamp};
 
 /// See the module.
 #[derive(Debug)]
@@ -160,8 +160,10 @@ fn write_succession(connection: &Connection, forgotten: &[WorkerId]) -> rusqlite
 fn load_waiting(connection: &Connection) -> Result<Waiting, Error> {
     let mut waiting = Waiting::default();
     for lane in Lane::ALL {
-        let sql = "select count(*) from ready where lane = ?1";
-        let runs: i64 = connection.query_row(sql, [lane.rank()], |row| row.get(0)).map_err(failed)?;
+        let rank = i64::from(lane.rank());
+        let sql = "select count(*) from ready where lane in (?1, ?2)";
+        let runs: i64 =
+            connection.query_row(sql, [rank, REQUIRING + rank], |row| row.get(0)).map_err(failed)?;
         waiting.add(lane, runs.unsigned_abs());
     }
     Ok(waiting)

@@ -42,7 +42,7 @@ mod wakeups;
 mod work;
 
 pub use check::check;
-pub use connect::{Options, Time};
+pub use connect::{Options, Role, Time};
 pub use error::OpenError;
 pub use migrate::{Schema, SchemaStep};
 pub use postgres::Postgres;

@@ -1,6 +1,7 @@
 //! Open runs as rows.
 
 use jiff::Timestamp;
+use punctual_store::line_of;
 use uuid::Uuid;
 
 use crate::depth::Moves;
@@ -42,7 +43,7 @@ impl OpenColumns {
         self.tenant.push(run.tenant.0 as i32);
         self.job.push(job_uuid(run.job));
         self.worker.push(worker);
-        self.queue.push(run.queue.to_string());
+        self.queue.push(line_of(run).into_owned());
         self.record.push(entry.record());
     }
 }

@@ -5,7 +5,7 @@
 
 use punctual_testing::Postgres as Server;
 
-use crate::claim::{LEASE, PROMOTE};
+use crate::claim::{LEASE, PROMOTE, TAKE_REQUIRING};
 use crate::complete::EXCHANGE;
 use crate::connect::Options;
 use crate::due::{DELETE_DUE, FIND_DUE, MORE_OF_SHARDS};
@@ -16,12 +16,13 @@ use crate::placement::{RENEW, TAKE_OVER};
 use crate::postgres::Postgres;
 use crate::put_jobs::HOLDERS;
 
-const STATEMENTS: [(&str, &str); 14] = [
+const STATEMENTS: [(&str, &str); 15] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
     ("LEASE", LEASE),
     ("PROMOTE", PROMOTE),
+    ("TAKE_REQUIRING", TAKE_REQUIRING),
     ("DELETE_DUE", DELETE_DUE),
     ("FIND_DUE", FIND_DUE),
     ("MORE_OF_SHARDS", MORE_OF_SHARDS),

@@ -12,17 +12,17 @@ use punctual_store::{
     Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
-use crate::calls::{Calls, unconnected};
+use crate::calls::Calls;
 use crate::connect::{Connections, Options, Time, check_sessions, without_password};
 use crate::depth::Depth;
-use crate::error::{Failed, OpenError, failed};
+use crate::error::{OpenError, failed};
 use crate::leases::Leases;
 use crate::migrate::migrate;
 use crate::partition::Partitions;
 use crate::row::millis;
 use crate::sequences::Sequences;
 use crate::transfer::refuse_unfinished;
-use crate::wakeups::Wakeups;
+use crate::wakeups::{Hints, Wakeups};
 
 /// A database that many nodes share.
 #[derive(Debug)]
@@ -67,12 +67,11 @@ impl Postgres {
     pub async fn open(options: &Options) -> Result<Self, OpenError> {
         check_sessions(options).await?;
         let connections = Connections::new(options)?;
-        let unreachable = |failed: Failed| OpenError::Unreachable { reason: Error::from(failed).to_string() };
-        let mut client = connections.get().await.map_err(|error| unreachable(unconnected(&error)))?;
+        let mut client = connections.get().await.map_err(|error| OpenError::from(&error))?;
         let shard_count = migrate(&mut client, options).await?;
         refuse_unfinished(&client).await?;
         let depth = Depth::default();
-        depth.load(&client).await.map_err(unreachable)?;
+        depth.load(&client).await?;
         drop(client);
         let wakeups = Wakeups::start(options.hints, connections.servers());
         Ok(Postgres {
@@ -87,6 +86,27 @@ impl Postgres {
             wakeups,
             calls: Calls::default(),
             doubt: options.doubt,
+            patience: options.patience,
+        })
+    }
+
+    /// A standby to read from. It need not be within reach.
+    pub(crate) fn replica(options: &Options) -> Result<Self, OpenError> {
+        let connections = Connections::new(options)?;
+        Ok(Postgres {
+            address: without_password(&options.address),
+            // Nothing of the kind is told to others.
+            wakeups: Wakeups::start(Hints::Off, connections.servers()),
+            connections,
+            // Nothing is written, so nothing is put into a shard.
+            shard_count: 0,
+            time: options.time,
+            sequences: Sequences::new(options.time),
+            leases: Leases::default(),
+            partitions: Partitions::default(),
+            depth: Depth::default(),
+            calls: Calls::of_replica(),
+            doubt: options.patience,
             patience: options.patience,
         })
     }

@@ -54,6 +54,7 @@ impl Entry {
         match self.run.state {
             RunState::Running(_) => RUNNING,
             _ if self.run.available_at > now => DELAYED,
+            _ if !self.run.requires.is_empty() => REQUIRING,
             _ => READY,
         }
     }
@@ -65,6 +66,8 @@ pub(crate) const DELAYED: i16 = 0;
 pub(crate) const READY: i16 = 1;
 /// A worker holds it.
 pub(crate) const RUNNING: i16 = 2;
+/// It may be claimed by workers that have what it requires.
+pub(crate) const REQUIRING: i16 = 3;
 
 /// The states of jobs, as a column.
 pub(crate) const ACTIVE: i16 = 0;

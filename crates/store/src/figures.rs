@@ -17,6 +17,8 @@ pub struct Figures {
     pub waits: Durations,
     /// What went wrong, by kind; all kinds there are.
     pub faults: Vec<Fault>,
+    /// Copies that lists may be read from.
+    pub replicas: Vec<Replica>,
 }
 
 impl Figures {
@@ -42,6 +44,7 @@ impl Figures {
                 None => self.faults.push(fault),
             }
         }
+        self.replicas.extend(other.replicas);
         self
     }
 }
@@ -55,6 +58,19 @@ pub struct Fault {
     pub retried: u64,
     /// How often a caller heard of it.
     pub failed: u64,
+}
+
+/// A copy that lists may be read from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replica {
+    /// Where it is, without a password.
+    pub address: String,
+    /// How old what it has may be, if that is known.
+    pub lag: Option<Duration>,
+    /// Whether lists are read from it now.
+    pub is_used: bool,
+    /// Pages that were read from it.
+    pub reads: u64,
 }
 
 /// Runs that wait, by lane.

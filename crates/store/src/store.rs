@@ -11,6 +11,7 @@ use crate::attendance::Attendance;
 use crate::error::{Error, Refused};
 use crate::figures::Figures;
 use crate::health::Health;
+use crate::lists::Lists;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
     Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, Home, JobFilter,
@@ -59,6 +60,11 @@ pub trait Store: Send + Sync + 'static {
     /// Its databases, if it may have several.
     fn homes(&self) -> Vec<Home> {
         Vec::new()
+    }
+
+    /// Where lists for people are read, if not from the store itself: from copies of it that may be some seconds behind.
+    fn lists(&self) -> Option<&dyn Lists> {
+        None
     }
 
     /// Takes the move of shards to another of its databases on by a step.

@@ -11,7 +11,7 @@ use punctual_domain::operation::{self, Operation};
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Run, RunState, WaitingFor};
 pub use punctual_domain::work::{Heartbeat, Held};
-use punctual_domain::{Attempt, LedgerEntry, Report};
+use punctual_domain::{Attempt, Labels, LedgerEntry, Report};
 use punctual_schedule::Progress;
 
 /// A set of shards.
@@ -240,6 +240,8 @@ pub struct Birth {
     pub kind: Option<Arc<str>>,
     /// Who executes, as the job says.
     pub queue: Arc<str>,
+    /// What it requires of the worker, as the job says.
+    pub requires: Labels,
     /// How urgent, as the job says.
     pub lane: Lane,
     /// How urgent inside tenant and lane, as the job says.
@@ -273,6 +275,7 @@ impl Birth {
             lost: 0,
             kind: self.kind,
             queue: self.queue,
+            requires: self.requires,
             retention: self.retention,
             lane: self.lane,
             priority: self.priority,
@@ -351,10 +354,24 @@ pub struct Claim {
     pub worker: WorkerId,
     /// Queues it serves; empty for all.
     pub queues: Vec<Arc<str>>,
+    /// What it has, for runs that require it.
+    pub labels: Labels,
     /// Shards to look in.
     pub shards: Shards,
     /// At most so many runs.
     pub limit: usize,
+}
+
+impl Claim {
+    /// Whether it may take a run.
+    pub fn takes(&self, run: &Run) -> bool {
+        self.shards.contains(run.job.shard()) && self.serves(&run.queue) && self.labels.meet(&run.requires)
+    }
+
+    /// Whether it serves a queue.
+    pub fn serves(&self, queue: &str) -> bool {
+        self.queues.is_empty() || self.queues.iter().any(|served| **served == *queue)
+    }
 }
 
 /// The end of an attempt, and what was decided.

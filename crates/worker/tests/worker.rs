@@ -156,6 +156,7 @@ fn leased(number: u64, target: Target) -> Leased {
         charged: 0,
         lost: 0,
         queue: "default".into(),
+        requires: Default::default(),
         kind: None,
         retention: Retention::default(),
         lane: Lane::default(),

@@ -12,7 +12,7 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
     Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing, Heartbeat,
-    Held, JobFilter, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter,
+    Held, JobFilter, Lists, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter,
     Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
@@ -36,6 +36,46 @@ pub(crate) struct Between {
     pub(crate) page_max: AtomicUsize,
     /// How far the store's own clock is ahead of the caller's.
     pub(crate) stores_clock_ahead: Mutex<SignedDuration>,
+    /// What lists are read from, if not from the store.
+    pub(crate) copy: Option<Old>,
+}
+
+/// A copy of a store, as it was.
+pub(crate) struct Old(pub(crate) Memory);
+
+#[async_trait]
+impl Lists for Old {
+    async fn list_jobs(
+        &self,
+        filter: &JobFilter,
+        page: PageRequest<JobId>,
+    ) -> Result<Page<Stored, JobId>, Error> {
+        self.0.list_jobs(filter, page).await
+    }
+
+    async fn runs(
+        &self,
+        filter: &RunFilter,
+        page: PageRequest<Sequence>,
+    ) -> Result<Page<Run, Sequence>, Error> {
+        self.0.runs(filter, page).await
+    }
+
+    async fn ledger(
+        &self,
+        job: JobId,
+        page: PageRequest<Timestamp>,
+    ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
+        self.0.ledger(job, page).await
+    }
+
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        page: PageRequest<OperationId>,
+    ) -> Result<Page<Operation, OperationId>, Error> {
+        self.0.operations(filter, page).await
+    }
 }
 
 impl Between {
@@ -50,6 +90,7 @@ impl Between {
             damages: Mutex::default(),
             page_max: AtomicUsize::new(usize::MAX),
             stores_clock_ahead: Mutex::default(),
+            copy: None,
         }
     }
 
@@ -82,6 +123,10 @@ macro_rules! between {
 
             fn is_shared(&self) -> bool {
                 self.store.is_shared()
+            }
+
+            fn lists(&self) -> Option<&dyn Lists> {
+                self.copy.as_ref().map(|copy| copy as &dyn Lists)
             }
 
             async fn placement(&self, now: Timestamp) -> Result<Placement, Error> {

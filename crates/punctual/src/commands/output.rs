@@ -1,5 +1,6 @@
 //! Writing results: tables for people, JSON for programs.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Context;
@@ -59,6 +60,12 @@ pub(crate) fn lines(table: &Table) -> String {
 /// Text that others wrote, which must not command the terminal.
 pub(crate) fn safe(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+/// Labels as people write them.
+pub(crate) fn labels(labels: &BTreeMap<String, String>) -> String {
+    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    labels.join(", ")
 }
 
 /// The state of a job or run, or an outcome, in its colour.

@@ -170,6 +170,9 @@ fn page(run: &Run, now: Timestamp) -> String {
     fact("run", summary.id.clone());
     fact("job", format!("{} (version {})", summary.job_id, summary.job_version));
     let state = match (&summary.waiting_for, summary.available_at) {
+        (Some(_), Some(at)) if at <= now && !summary.requires.is_empty() => {
+            format!("{}, waits for a worker with {}", summary.state, output::labels(&summary.requires))
+        }
         (Some(what), Some(at)) => {
             format!("{}, waits for {what} until {}", summary.state, moment::full(at, now))
         }
@@ -190,6 +193,9 @@ fn page(run: &Run, now: Timestamp) -> String {
         fact("finished", moment::full(at, now));
     }
     fact("queue", summary.queue.clone());
+    if !summary.requires.is_empty() {
+        fact("requires", format!("a worker with {}", output::labels(&summary.requires)));
+    }
     if let Some(kind) = &summary.kind {
         fact("type", kind.clone());
     }
@@ -203,6 +209,9 @@ fn page(run: &Run, now: Timestamp) -> String {
         page.push_str(&attempts(&run.attempts));
     }
     page.push_str(&verdict(run));
+    for warning in &run.warnings {
+        page.push_str(&format!("\nwarning: {warning}\n"));
+    }
     page
 }
 

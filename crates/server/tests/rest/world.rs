@@ -186,7 +186,13 @@ impl World {
 
     /// Claims everything that waits and ends it in this way.
     pub(crate) async fn work(&self, outcome: Outcome) -> usize {
-        let claim = Claim { worker: self.worker, queues: Vec::new(), shards: Shards::All, limit: 100 };
+        let claim = Claim {
+            worker: self.worker,
+            queues: Vec::new(),
+            labels: Default::default(),
+            shards: Shards::All,
+            limit: 100,
+        };
         let now = self.clock.now();
         let mut finished = Vec::new();
         let claimed = self.store.claim(claim, now).await.unwrap();

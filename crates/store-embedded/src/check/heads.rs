@@ -1,7 +1,7 @@
 //! What open runs say about themselves, in a temporary table: their jobs, their lines and their order ask for it.
 
 use punctual_domain::run::RunState;
-use punctual_store::Error;
+use punctual_store::{Error, line_of};
 use rusqlite::{Connection, params};
 
 use super::Checked;
@@ -36,7 +36,7 @@ fn collect(connection: &Connection) -> Result<(), Error> {
                 run.tenant.0,
                 matches!(run.state, RunState::Running(_)),
                 millis(run.available_at),
-                &*run.queue,
+                &*line_of(&run),
                 run.job.shard().0
             ])
             .map(|_| ())

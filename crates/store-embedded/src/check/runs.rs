@@ -12,7 +12,7 @@ use super::listed::Listed;
 use crate::error::failed;
 use crate::origin::Origin;
 use crate::partition::{KEPT, Partition, Partitions};
-use crate::row::{self, COLUMNS, Entry, millis};
+use crate::row::{self, COLUMNS, Entry, millis, place};
 
 pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("history", |checked| walk(checked, connection));
@@ -85,7 +85,7 @@ fn walk(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
         match side.place {
             Place::Open => {
                 let key = params![
-                    run.lane.rank(),
+                    place(run),
                     -i64::from(run.priority),
                     millis(run.available_at),
                     sequence.as_i64()

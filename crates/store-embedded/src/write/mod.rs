@@ -16,12 +16,12 @@ pub(crate) use hot::Hot;
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, Version, WorkerId};
 use punctual_domain::run::{Run, RunState};
-use punctual_store::{Birth, Due, Error, Parent, Refused, Subject, Successor};
+use punctual_store::{Birth, Due, Error, Parent, Refused, Subject, Successor, line_of};
 use rusqlite::{OptionalExtension, params};
 
 use crate::error::failed;
 use crate::partition;
-use crate::row::{self, Entry, millis};
+use crate::row::{self, Entry, millis, place};
 use crate::writer::Batch;
 
 /// An answer about one item: refused, or done. Only an [`Error`] undoes the transaction.
@@ -132,12 +132,12 @@ impl Batch<'_> {
                 self.line(
                     "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6)",
                     params![
-                        run.lane.rank(),
+                        place(run),
                         urgency(run),
                         millis(run.available_at),
                         run.sequence.as_i64(),
                         run.job.shard().0,
-                        &*run.queue
+                        &*line_of(run)
                     ],
                 )?;
             }
@@ -160,7 +160,7 @@ impl Batch<'_> {
 
     fn leave_ready(&mut self, run: &Run) -> Result<(), Error> {
         let sql = "delete from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4";
-        let turn = params![run.lane.rank(), urgency(run), millis(run.available_at), run.sequence.as_i64()];
+        let turn = params![place(run), urgency(run), millis(run.available_at), run.sequence.as_i64()];
         let left = self
             .connection
             .prepare_cached(sql)

@@ -8,14 +8,14 @@ use punctual_domain::run::{Run, RunState};
 use punctual_store::check::Checked;
 use punctual_store::record::decode_run;
 use punctual_store::transfer::EndedRun;
-use punctual_store::{Error, RunDetail};
+use punctual_store::{Error, RunDetail, line_of};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::walk::Rows;
 use crate::error::Failed;
 use crate::partition::{LATE, Partition, class, state_code};
-use crate::row::{DELAYED, READY, RUNNING, job_uuid, millis, shard, urgency, worker_uuid};
+use crate::row::{DELAYED, READY, REQUIRING, RUNNING, job_uuid, millis, shard, urgency, worker_uuid};
 use crate::sequences::block_of;
 
 const OPEN: &str = "
@@ -83,6 +83,7 @@ fn open(checked: &mut Checked, run: &Run, row: &Row) {
     let id = run.id();
     checked.open_runs += 1;
     let line: i16 = row.get(5);
+    let ready = if run.requires.is_empty() { READY } else { REQUIRING };
     match run.state {
         RunState::Running(_) => {
             checked.running += 1;
@@ -90,7 +91,7 @@ fn open(checked: &mut Checked, run: &Run, row: &Row) {
                 checked.find("open_runs", format!("run {id} is running and waits in a line"));
             }
         }
-        RunState::Pending(_) if ![DELAYED, READY].contains(&line) => {
+        RunState::Pending(_) if ![DELAYED, ready].contains(&line) => {
             checked.find("open_runs", format!("run {id} waits in 0 lines, and not in one"));
         }
         RunState::Pending(_) => {}
@@ -102,7 +103,7 @@ fn open(checked: &mut Checked, run: &Run, row: &Row) {
     let wrong = [
         (row.get::<_, i64>(8) != millis(run.available_at), "for another time"),
         (row.get::<_, i16>(4) != shard(run.job), "in another shard"),
-        (row.get::<_, &str>(10) != &*run.queue, "in another queue"),
+        (row.get::<_, &str>(10) != line_of(run), "in another queue"),
         ((row.get(6), row.get(7)) != (lane, urgency(run)), "in another turn"),
     ];
     for (_, what) in wrong.iter().filter(|(is_wrong, _)| *is_wrong) {

@@ -9,10 +9,11 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName, lifecycle};
 use punctual_store::{
     Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health,
-    Heartbeat, Held, Hint, Home, JobFilter, MoveStep, Moved, OperationFilter, Page, PageRequest, Put,
+    Heartbeat, Held, Hint, Home, JobFilter, Lists, MoveStep, Moved, OperationFilter, Page, PageRequest, Put,
     Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
+use super::lists::Source;
 use super::route::{Answer, Answers, is_missing, may_have_moved};
 use super::{Several, merge};
 use crate::postgres::Postgres;
@@ -88,7 +89,8 @@ impl Store for Several {
     }
 
     fn figures(&self) -> Figures {
-        merge::figures(self.databases.iter().map(Store::figures))
+        let figures = merge::figures(self.databases.iter().map(Store::figures));
+        Figures { replicas: self.replicas.figures(), ..figures }
     }
 
     fn is_shared(&self) -> bool {
@@ -103,6 +105,10 @@ impl Store for Several {
             shards: homes.shards_of(place),
         };
         self.databases.iter().enumerate().map(home).collect()
+    }
+
+    fn lists(&self) -> Option<&dyn Lists> {
+        (!self.replicas.is_empty()).then_some(self)
     }
 
     async fn move_shards(&self, step: MoveStep) -> Result<Moved, Error> {
@@ -211,14 +217,7 @@ impl Store for Several {
         filter: &JobFilter,
         page: PageRequest<JobId>,
     ) -> Result<Page<Stored, JobId>, Error> {
-        let limit = page.limit;
-        let ask = |database| Store::list_jobs(database, filter, page.clone());
-        let pages = all(self.databases.iter().map(ask)).await?;
-        Ok(merge::ascending(
-            self.living_only(pages, |stored| stored.job.id.shard()),
-            |stored| stored.job.id,
-            limit,
-        ))
+        self.list_jobs_from(Source::Databases, filter, page).await
     }
 
     async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
@@ -377,10 +376,7 @@ impl Store for Several {
         filter: &RunFilter,
         page: PageRequest<Sequence>,
     ) -> Result<Page<Run, Sequence>, Error> {
-        let limit = page.limit;
-        let ask = |database| Store::runs(database, filter, page.clone());
-        let pages = all(self.databases.iter().map(ask)).await?;
-        Ok(merge::descending(self.living_only(pages, |run| run.job.shard()), |run| run.sequence, limit))
+        self.runs_from(Source::Databases, filter, page).await
     }
 
     async fn ledger(
@@ -449,11 +445,7 @@ impl Store for Several {
         filter: &OperationFilter,
         page: PageRequest<OperationId>,
     ) -> Result<Page<Operation, OperationId>, Error> {
-        let limit = page.limit;
-        let ask = |database| Store::operations(database, filter, page.clone());
-        let pages = all(self.databases.iter().map(ask)).await?;
-        let living = self.living_only(pages, |operation| operation.id.shard());
-        Ok(merge::descending(living, |operation| operation.id, limit))
+        self.operations_from(Source::Databases, filter, page).await
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {
@@ -464,7 +456,7 @@ impl Store for Several {
 
     async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
         let mut failure = nothing();
-        for database in &self.databases {
+        for database in self.databases.iter() {
             match Store::tenants(database).await {
                 Ok(tenants) => return Ok(tenants),
                 Err(error) => failure = error,
@@ -479,18 +471,6 @@ fn nothing() -> Error {
 }
 
 impl Several {
-    /// Of what a database still has, or has already, only what lives there: a shard that moves is in two for a while.
-    fn living_only<T, C>(&self, pages: Vec<Page<T, C>>, shard: impl Fn(&T) -> ShardId) -> Vec<Page<T, C>> {
-        let homes = Several::homes(self);
-        let mut pages = pages;
-        if self.only().is_none() {
-            for (place, page) in pages.iter_mut().enumerate() {
-                page.items.retain(|item| homes.of(shard(item)).is_none_or(|home| home == place));
-            }
-        }
-        pages
-    }
-
     /// Of the answers of all databases, the one that lives where it was found.
     fn choose(&self, found: impl Iterator<Item = (usize, Option<JobId>)>) -> Option<JobId> {
         let homes = Several::homes(self);

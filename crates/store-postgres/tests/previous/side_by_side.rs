@@ -65,6 +65,7 @@ fn birth(slot: Timestamp) -> Birth {
         available_at: slot,
         kind: None,
         queue: DEFAULT_QUEUE.into(),
+        requires: Default::default(),
         lane: Lane::default(),
         priority: 0,
         retention: Retention::Week,
@@ -139,7 +140,13 @@ impl New {
     }
 
     async fn claim(&self, limit: usize) -> Vec<Run> {
-        let claim = Claim { worker: self.id, queues: Vec::new(), shards: Shards::All, limit };
+        let claim = Claim {
+            worker: self.id,
+            queues: Vec::new(),
+            labels: Default::default(),
+            shards: Shards::All,
+            limit,
+        };
         Store::claim(&*self.store, claim, now()).await.unwrap()
     }
 

@@ -46,6 +46,7 @@ pub(crate) async fn tell(store: &Arc<Postgres>) -> World {
         address: Some("http://one:7070".into()),
         release: "0.1.0".into(),
         roles: Roles::ALL,
+        labels: Default::default(),
         started_at: world.now,
         capacity: 100,
         clock_ahead: SignedDuration::from_millis(3),

@@ -59,6 +59,7 @@ macro_rules! conformance {
                 a_pause_accounts_for_a_slot_that_is_not_fired_yet, a_paused_job_does_not_fire, an_edit_takes_the_old_entry_away, a_slot_may_be_only_accounted_for,
                 firing_counts_progress, a_run_may_be_born_running, the_next_due_time_is_told, trigger_needs_a_job;
             claim: runs_are_claimed_in_order, a_claim_respects_queues_and_limits, a_queue_is_not_held_up_by_another,
+                a_run_waits_for_a_worker_that_has_what_it_requires, what_a_run_requires_stays_with_it,
                 waiting_runs_are_counted_by_lane, a_run_waits_for_its_time,
                 a_run_keeps_the_version_it_was_fired_with, an_edit_may_update_waiting_runs;
             complete: a_success_ends_the_run, a_retry_waits_and_continues_the_attempts, a_stale_result_is_refused,

@@ -160,7 +160,8 @@ impl World {
 
     /// Claims runs for a worker.
     pub async fn claim(&self, worker: WorkerId, limit: usize) -> Vec<Run> {
-        let claim = Claim { worker, queues: Vec::new(), shards: Shards::All, limit };
+        let claim =
+            Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit };
         self.store.claim(claim, self.now).await.expect("claim")
     }
 
@@ -235,6 +236,7 @@ pub(super) fn birth(job: &Job, slot: Timestamp) -> Birth {
         available_at: slot,
         kind: job.spec.kind.as_deref().map(Arc::from),
         queue: job.spec.queue.clone(),
+        requires: job.spec.requires.clone(),
         lane: job.spec.lane,
         priority: job.spec.priority,
         retention: job.spec.policies.retention,

@@ -17,14 +17,10 @@ impl State {
         if self.liveness.is_dead(claim.worker) {
             return Vec::new();
         }
-        let wanted = |run: &Run| {
-            claim.shards.contains(run.job.shard())
-                && (claim.queues.is_empty() || claim.queues.contains(&run.queue))
-        };
         let turns: Vec<_> = self
             .ready
             .iter()
-            .filter(|turn| self.open.get(&turn.3).is_some_and(|entry| wanted(&entry.run)))
+            .filter(|turn| self.open.get(&turn.3).is_some_and(|entry| claim.takes(&entry.run)))
             .take(claim.limit)
             .copied()
             .collect();

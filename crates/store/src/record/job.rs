@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use punctual_domain::id::{JobId, TenantId, Version};
 use punctual_domain::job::{Carried, Http, Job, JobState, Lane, Method, Pause, Spec, Target};
+use punctual_domain::labels::Labels;
 use punctual_domain::policy::Policies;
 use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::policy::retention::Retention;
@@ -34,6 +35,9 @@ struct JobRecord<'a> {
     #[serde(default, skip_serializing_if = "is_empty")]
     labels: Cow<'a, BTreeMap<String, String>>,
     queue: Arc<str>,
+    /// As text: `gpu=true,zone=eu`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    requires: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "is_default")]
     lane: u8,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -153,6 +157,7 @@ pub fn encode_job(job: &Job) -> Result<Vec<u8>, Error> {
         kind: job.spec.kind.as_deref().map(Cow::from),
         labels: Cow::Borrowed(&job.spec.labels),
         queue: Arc::clone(&job.spec.queue),
+        requires: Some(job.spec.requires.as_str()).filter(|text| !text.is_empty()).map(Cow::from),
         lane: lane_code(job.spec.lane),
         priority: job.spec.priority,
         schedule: encode_schedule(&job.spec.schedule),
@@ -186,6 +191,10 @@ pub fn decode_job(id: JobId, tenant: TenantId, version: Version, bytes: &[u8]) -
             kind: record.kind.map(Cow::into_owned),
             labels: record.labels.into_owned(),
             queue: record.queue,
+            requires: match record.requires {
+                None => Labels::NONE,
+                Some(text) => text.parse().map_err(|error| wrong(format!("what it requires: {error}")))?,
+            },
             lane: lane_of(record.lane).ok_or_else(|| wrong(format!("lane {}", record.lane)))?,
             priority: record.priority,
             schedule: decode_schedule(record.schedule).map_err(|error| wrong(error.to_string()))?,
@@ -406,6 +415,7 @@ mod tests {
         job.spec.key = Some("k".into());
         job.spec.kind = Some("report".into());
         job.spec.labels.insert("a".into(), "b".into());
+        job.spec.requires = "zone=eu,gpu=true".parse().expect("labels");
         job.spec.lane = Lane::Critical;
         job.spec.priority = -7;
         job.spec.schedule = Schedule::parse("30 2 * * MON-FRI").expect("valid");
@@ -462,6 +472,7 @@ mod tests {
             ("30 2 * * 1-5", "30 2 * *"),
             ("\"gap\":2", "\"gap\":9"),
             ("\"days\":400", "\"days\":3"),
+            ("gpu=true", "gpu"),
             ("{\"v\"", "[\"v\""),
         ] {
             assert!(text.contains(from), "{from} in {text}");

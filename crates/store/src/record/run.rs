@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use punctual_domain::attempt::{Attempt, Outcome, Report};
 use punctual_domain::id::{JobId, Sequence, TenantId, Version, WorkerId};
 use punctual_domain::job::{DEFAULT_QUEUE, Lane};
+use punctual_domain::labels::Labels;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Lease, Run, RunState, WaitingFor};
 
@@ -34,6 +35,8 @@ const FINISHED: u16 = 1 << 8;
 const REPORTED: u16 = 1 << 9;
 const ATTEMPTS: u16 = 1 << 10;
 const CANCEL: u16 = 1 << 11;
+/// At the very end, where readers that know nothing of it pass it over.
+const REQUIRES: u16 = 1 << 14;
 
 /// The part of a record that is read without the rest, to find and to filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +94,8 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
         | flag(run.finished_at.is_some(), FINISHED)
         | flag(is_told && reported.is_some(), REPORTED)
         | flag(!is_told, ATTEMPTS)
-        | flag(run.is_cancel_requested, CANCEL);
+        | flag(run.is_cancel_requested, CANCEL)
+        | flag(!run.requires.is_empty(), REQUIRES);
     let mut put = Put(Vec::with_capacity(96));
     put.byte(FORM);
     put.byte(state_code(run.state));
@@ -130,6 +134,9 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
         (true, Some(at)) => put.signed(at - born),
         (true, None) => {}
         (false, _) => put_attempts(&mut put, attempts),
+    }
+    if has & REQUIRES != 0 {
+        put.bytes(run.requires.as_str().as_bytes());
     }
     put.0
 }
@@ -180,6 +187,10 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         }
         _ => take_attempts(&mut take)?,
     };
+    let requires: Labels = match has & REQUIRES {
+        0 => Labels::NONE,
+        _ => take.text()?.parse().map_err(|wrong| damaged(format!("what a run requires: {wrong}")))?,
+    };
     let lease = held.map(|(worker, claimed_at)| Lease { worker, attempt, claimed_at });
     let run = Run {
         sequence,
@@ -196,6 +207,7 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         lost,
         kind,
         queue,
+        requires,
         retention: retention_of(codes >> 5).ok_or_else(|| damaged("a run without a retention"))?,
         lane: lane_of(codes >> 3 & 0b11).ok_or_else(|| damaged("a run without a lane"))?,
         priority,
@@ -309,6 +321,7 @@ mod tests {
             lost: 0,
             kind: None,
             queue: "default".into(),
+            requires: Labels::NONE,
             retention: Retention::Week,
             lane: Lane::Standard,
             priority: 0,
@@ -343,6 +356,7 @@ mod tests {
             lost: 4,
             kind: Some("report".into()),
             queue: "slow".into(),
+            requires: "zone=eu,gpu=true".parse().expect("labels"),
             retention: Retention::Year,
             lane: Lane::Batch,
             priority: -700,

@@ -93,13 +93,12 @@ pub(super) fn page(
             .as_ref()
             .map(|queue| format!("{queue}, lane {}", spec.lane.as_deref().unwrap_or("standard"))),
     );
-    fact("type", spec.r#type.clone());
     fact(
-        "labels",
-        spec.labels.as_ref().map(|labels| {
-            labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
-        }),
+        "requires",
+        spec.requires.as_ref().map(|requires| format!("a worker with {}", output::labels(requires))),
     );
+    fact("type", spec.r#type.clone());
+    fact("labels", spec.labels.as_ref().map(output::labels));
     fact("tenant", Some(status.tenant.clone()));
     fact("version", Some(format!("{}, of {}", status.version, moment::full(status.updated_at, now))));
     fact(

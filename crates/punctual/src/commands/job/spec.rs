@@ -101,6 +101,9 @@ pub(super) struct Flags {
     /// Who executes: workers that serve this queue
     #[arg(long, value_name = "QUEUE", help_heading = "Order")]
     queue: Option<String>,
+    /// A label that the worker must have; may be repeated
+    #[arg(long = "require", value_name = "NAME=VALUE", value_parser = label, help_heading = "Order")]
+    requires: Vec<(String, String)>,
     /// critical, standard or batch
     #[arg(long, value_name = "LANE", help_heading = "Order")]
     lane: Option<String>,
@@ -140,6 +143,7 @@ impl Flags {
             r#type: self.r#type.clone(),
             labels: (!self.labels.is_empty()).then(|| self.labels.iter().cloned().collect()),
             queue: self.queue.clone(),
+            requires: (!self.requires.is_empty()).then(|| self.requires.iter().cloned().collect()),
             lane: self.lane.clone(),
             priority: self.priority,
             schedule: Some(self.schedule()).filter(|schedule| *schedule != Schedule::default()),
