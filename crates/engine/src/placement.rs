@@ -140,14 +140,15 @@ impl Placing {
         let ahead = (asked_at + half).duration_since(stores) + self.corrected;
         self.me.clock_ahead = ahead;
         self.engine.metrics.clock_ahead.set(ahead.as_secs_f64());
-        // What the answer's way may explain is not held against the clock.
-        let is_wrong = ahead.abs() - half > CLOCK_MAX;
-        // A wrong clock is corrected, so that what is asked for now is now; rather a little late than early.
-        let correction = if is_wrong { ahead + half } else { SignedDuration::ZERO };
-        if (correction - self.corrected).abs() > CORRECTED_FROM || !is_wrong {
-            self.corrected = self.engine.clock.correct(correction);
-        }
         let was_wrong = self.engine.wakes.has_wrong_clock();
+        let is_wrong = is_wrong(ahead, half).unwrap_or(was_wrong);
+        // A wrong clock is corrected, so that what is asked for now is now; rather a little late than early. What the
+        // answer's way may explain is no reason to correct it anew.
+        if !is_wrong {
+            self.corrected = self.engine.clock.correct(SignedDuration::ZERO);
+        } else if (self.corrected - ahead).abs() > half + CORRECTED_FROM {
+            self.corrected = self.engine.clock.correct(ahead + half);
+        }
         let why = is_wrong.then(|| {
             format!(
                 "this node's clock is {:.3} s ahead of the database's; it fires nothing",
@@ -217,5 +218,33 @@ impl Placing {
 
     fn publish(&self, epochs: Epochs) {
         self.epochs.send_replace(Arc::new(epochs));
+    }
+}
+
+/// Whether a clock is wrong that seems this far ahead, give or take what the answer's way may explain. Nothing, if that
+/// may be the whole of it: then what was known before holds.
+fn is_wrong(ahead: SignedDuration, give_or_take: SignedDuration) -> Option<bool> {
+    if ahead.abs() - give_or_take > CLOCK_MAX {
+        Some(true)
+    } else if ahead.abs() + give_or_take <= CLOCK_MAX {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_took_long_says_nothing_new_about_a_clock() {
+        let millis = SignedDuration::from_millis;
+        for sign in [1, -1] {
+            assert_eq!(is_wrong(millis(1_500 * sign), millis(2)), Some(true));
+            assert_eq!(is_wrong(millis(1_500 * sign), millis(600)), None);
+            assert_eq!(is_wrong(millis(3 * sign), millis(2)), Some(false));
+            assert_eq!(is_wrong(millis(300 * sign), millis(2_000)), None);
+        }
     }
 }
