@@ -137,7 +137,8 @@ impl Schedule {
     pub(crate) fn next_after(&self, t: Millis) -> Option<Millis> {
         let slot = match self.when {
             When::Now | When::At(_) | When::After(_) | When::Completion { .. } => return None,
-            When::Every { anchor, period, .. } => t + period - (t - anchor).rem_euclid(period),
+            // A phase is counted from 1970, and nothing is before an anchor.
+            When::Every { anchor, period, .. } => (t + period - (t - anchor).rem_euclid(period)).max(anchor),
             When::Interval { start, period, repeats } => {
                 let next = t + period - (t - start).rem_euclid(period);
                 let next = next.max(start);
@@ -185,6 +186,7 @@ mod tests {
         let every = of(When::Every { anchor: 500, period: 3_000, writes_anchor: true });
         assert_eq!(every.next_after(500), Some(3_500));
         assert_eq!(every.next_after(499), Some(500));
+        assert_eq!(every.next_after(-5_000), Some(500));
         let cron = of(When::Cron { from: 2, step: 25, zone: "UTC" });
         let mut slots = Vec::new();
         let mut at = -1;
