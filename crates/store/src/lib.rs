@@ -17,6 +17,7 @@ mod page;
 pub mod record;
 mod store;
 pub mod transfer;
+pub mod turns;
 mod verbs;
 
 pub mod conformance;

@@ -30,6 +30,7 @@ pub(super) struct State {
     pub(super) open: BTreeMap<Sequence, Entry>,
     /// Waiting runs whose time has come, in the order of claiming.
     pub(super) ready: BTreeSet<Turn>,
+    pub(super) turns: Turns,
     /// Waiting runs whose time has not come.
     pub(super) delayed: BTreeSet<(Timestamp, Sequence)>,
     pub(super) liveness: Liveness,
@@ -60,8 +61,8 @@ pub(super) struct Ended {
     pub(super) is_dead_letter: bool,
 }
 
-/// The order of claiming: lane, priority, time, birth.
-pub(super) type Turn = (Lane, std::cmp::Reverse<i16>, Timestamp, Sequence);
+/// Where a waiting run stands, and the order of claiming there: priority, time, birth.
+pub(super) type Turn = (Stand, Reverse<i16>, Timestamp, Sequence);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shard {
@@ -86,6 +87,7 @@ impl State {
             due: BTreeMap::new(),
             open: BTreeMap::new(),
             ready: BTreeSet::new(),
+            turns: Turns::default(),
             delayed: BTreeSet::new(),
             liveness: Liveness::default(),
             attendances: Attendances::default(),
@@ -302,5 +304,6 @@ pub(super) fn keep_until(retention: Retention, now: Timestamp) -> Timestamp {
 }
 
 fn turn(run: &Run) -> Turn {
-    (run.lane, std::cmp::Reverse(run.priority), run.available_at, run.sequence)
+    let stand = Stand { line: line_of(run).into_owned(), lane: run.lane, tenant: run.tenant };
+    (stand, Reverse(run.priority), run.available_at, run.sequence)
 }
