@@ -23,6 +23,7 @@ pub mod payload;
 pub mod policies;
 pub mod problem;
 pub mod read;
+pub mod retry;
 pub mod run;
 pub mod schedule;
 pub mod target;

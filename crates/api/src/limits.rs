@@ -23,6 +23,10 @@ pub const URL_MAX: usize = 2_048;
 pub const HEADERS_MAX: usize = 50;
 /// Attempts of a run.
 pub const ATTEMPTS_MAX: u32 = 1_000;
+/// Delays of a list; the last one repeats.
+pub const DELAYS_MAX: usize = 100;
+/// Statuses or codes in one list of failures.
+pub const FAILURES_MAX: usize = 50;
 /// Slots that one catch-up runs.
 pub const CATCH_UP_MAX: u32 = 10_000;
 /// Slots per second of a catch-up.

@@ -1,25 +1,13 @@
-//! The policies of a job on the wire. What is left out has its default; what is read back shows it.
+//! The policies of a job on the wire, besides [`crate::retry`]. What is left out has its default; what is read back shows it.
 
 use punctual_domain::policy::catch_up::CatchUp as DomainCatchUp;
 use punctual_domain::policy::retention::Retention as DomainRetention;
-use punctual_domain::policy::retry::Retry as DomainRetry;
 
 use crate::duration::Duration;
-use crate::limits::{ATTEMPTS_MAX, CATCH_UP_MAX, CATCH_UP_RATE_MAX};
+use crate::limits::{CATCH_UP_MAX, CATCH_UP_RATE_MAX};
 use crate::read::{At, Errors, one_of};
 
 object! {
-    /// When a failed attempt is followed by another: exponential, with up to 30 % more at random.
-    pub struct Retry {
-        /// How many attempts count, the first one included; 3 unless said otherwise.
-        #[schema(example = 3)]
-        pub max_attempts: u32,
-        /// The delay after the first failure, which doubles with each; `PT1S`.
-        pub base: Duration,
-        /// The longest delay; `PT5M`.
-        pub cap: Duration,
-    }
-
     /// What happens to slots that are reached too late.
     pub struct CatchUp {
         /// `latest` (the default): one run, for the newest; `none`; `all`: the newest `max`, oldest first.
@@ -54,35 +42,6 @@ enum Policy {
 
 const POLICIES: [(&str, Policy); 3] =
     [("latest", Policy::Latest), ("none", Policy::None), ("all", Policy::All)];
-
-impl Retry {
-    pub(crate) fn to_domain(&self, at: &At<'_>, errors: &mut Errors) -> DomainRetry {
-        let default = DomainRetry::default();
-        let max_attempts = self.max_attempts.unwrap_or(default.max_attempts);
-        check_range(max_attempts, ATTEMPTS_MAX, &at.member("max_attempts"), errors);
-        let base = self.base.map_or(default.base, |base| base.0);
-        // A long first delay raises the default cap, but not one that was asked for.
-        let cap = self.cap.map_or(default.cap.max(base), |cap| cap.0);
-        if cap < base {
-            errors.add(
-                &at.member("cap"),
-                "out_of_range",
-                "`cap` is shorter than `base`; it is the longest delay",
-            );
-        }
-        DomainRetry { max_attempts, base, cap }
-    }
-}
-
-impl From<&DomainRetry> for Retry {
-    fn from(retry: &DomainRetry) -> Self {
-        Retry {
-            max_attempts: Some(retry.max_attempts),
-            base: Some(Duration(retry.base)),
-            cap: Some(Duration(retry.cap)),
-        }
-    }
-}
 
 impl CatchUp {
     pub(crate) fn to_domain(&self, at: &At<'_>, errors: &mut Errors) -> DomainCatchUp {
@@ -136,7 +95,7 @@ impl From<DomainRetention> for Retention {
     }
 }
 
-fn check_range(number: u32, most: u32, at: &At<'_>, errors: &mut Errors) {
+pub(crate) fn check_range(number: u32, most: u32, at: &At<'_>, errors: &mut Errors) {
     if !(1..=most).contains(&number) {
         errors.add(at, "out_of_range", format!("{number} is not in 1 to {most}"));
     }

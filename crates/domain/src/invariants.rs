@@ -20,8 +20,14 @@ pub fn check(run: &Run) -> Result<(), Broken> {
             "only a success or a failure was attempted",
             match run.state {
                 RunState::Succeeded | RunState::Failed | RunState::TimedOut => run.attempt > 0,
-                RunState::Pending(_) | RunState::Running(_) | RunState::Cancelled => true,
+                RunState::Pending(_) | RunState::Running(_) | RunState::Cancelled | RunState::Missed => true,
             },
+        ),
+        ("a missed run never started", run.state != RunState::Missed || run.started_at.is_none()),
+        ("a missed run says why", run.state != RunState::Missed || run.reason.is_some()),
+        (
+            "only a run that ended badly has a reason",
+            run.reason.is_none() || run.state.is_dead() || run.state == RunState::Missed,
         ),
     ];
     match rules.iter().find(|(_, holds)| !holds) {

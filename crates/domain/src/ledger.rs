@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 
 use crate::id::{JobId, TenantId};
+use crate::run::Limit;
 
 /// Slots of one job that share a fate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,16 +36,27 @@ pub enum Fate {
     MissedStartWindow,
     /// The job was paused.
     SkippedPause,
+    /// Reached after its deadline.
+    MissedDeadline,
     /// It was to be caught up with, and the operation was cancelled before its turn came.
     SkippedCancel,
 }
 
 impl Fate {
+    /// The fate of slots that were reached after a limit of their job.
+    pub fn of(limit: Limit) -> Self {
+        match limit {
+            Limit::StartWindow | Limit::RetryFor => Fate::MissedStartWindow,
+            Limit::Deadline => Fate::MissedDeadline,
+        }
+    }
+
     /// The state and reason, as in the API.
     pub fn as_str(self) -> (&'static str, &'static str) {
         match self {
             Fate::MissedCatchUp => ("missed", "catch_up"),
             Fate::MissedStartWindow => ("missed", "start_window"),
+            Fate::MissedDeadline => ("missed", "deadline"),
             Fate::SkippedPause => ("skipped", "pause"),
             Fate::SkippedCancel => ("skipped", "cancel"),
         }

@@ -27,6 +27,6 @@ pub use key::IdempotencyKey;
 pub use ledger::LedgerEntry;
 pub use operation::Operation;
 pub use placement::{Node, Ownership, Placement, Roles};
-pub use run::{Cause, Lease, Run, RunState, WaitingFor};
+pub use run::{Cause, Lease, Limit, Run, RunState, StartBy, WaitingFor};
 pub use tenant::{Tenant, TenantName};
 pub use work::{Finished, Held, Leased};

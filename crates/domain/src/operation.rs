@@ -31,7 +31,7 @@ pub struct Operation {
     pub cursor: Cursor,
     /// How many runs it has changed or made, or rows it has moved.
     pub done: u64,
-    /// How many it could not change, because they had changed meanwhile.
+    /// How many it could not change, because they had changed meanwhile, or not make, because it was too late by then.
     pub failed: u64,
     /// How many there are to do, if that is known.
     pub total: Option<u64>,

@@ -6,13 +6,13 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
-use punctual_domain::Outcome;
 use punctual_domain::id::JobId;
 use punctual_domain::job::Job;
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::policy::retry;
-use punctual_domain::run::{Run, RunState};
+use punctual_domain::run::{Limit, Run, RunState};
 use punctual_domain::work::Finished;
+use punctual_domain::{Outcome, Report};
 use punctual_store::{Conclusion, Due, Held, Refused, Successor};
 
 use crate::engine::Engine;
@@ -32,16 +32,12 @@ impl Engine {
             let now = self.clock.now();
             let mut conclusions = Vec::with_capacity(open.len());
             for (_, one) in &open {
-                let verdict = self.decide(one, now);
+                let retry = &one.job.spec.policies.retry;
+                let report = one.report.clone().map(|report| retry::judge(retry, report));
+                let verdict = self.decide(one, report.as_ref(), now);
                 let successor = self.successor(one, verdict, now).await?;
                 let held = Held { sequence: one.run.sequence, attempt: one.run.attempt };
-                conclusions.push(Conclusion {
-                    worker: one.worker,
-                    held,
-                    report: one.report.clone(),
-                    verdict,
-                    successor,
-                });
+                conclusions.push(Conclusion { worker: one.worker, held, report, verdict, successor });
             }
             let dues: Vec<Due> = conclusions
                 .iter()
@@ -80,12 +76,14 @@ impl Engine {
         answers.into_iter().map(|answer| answer.ok_or_else(|| Error::Store(busy.clone()))).collect()
     }
 
-    fn decide(&self, finished: &Finished, now: Timestamp) -> Verdict {
-        match &finished.report {
-            None => Verdict::Retry { available_at: now, charge: Charge::Nothing },
+    fn decide(&self, finished: &Finished, report: Option<&Report>, now: Timestamp) -> Verdict {
+        let run = &finished.run;
+        match report {
+            // It is as if it had not been claimed.
+            None => Verdict::Retry { available_at: now, charge: Charge::Nothing, start_by: run.start_by },
             Some(report) => {
                 let random = self.entropy.bits() as f64 / u64::MAX as f64;
-                retry::decide(&finished.job.spec.policies.retry, &finished.run, report, now, random)
+                retry::decide(&finished.job.spec.policies, run, report, now, random)
             }
         }
     }
@@ -98,7 +96,9 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Option<Successor>, Error> {
         let is_over = match verdict {
-            Verdict::Succeed | Verdict::Fail | Verdict::TimeOut | Verdict::Cancel => true,
+            Verdict::Succeed | Verdict::Fail | Verdict::TimeOut | Verdict::Cancel | Verdict::GiveUp(_) => {
+                true
+            }
             Verdict::Retry { .. } => false,
         };
         if !is_over {
@@ -158,6 +158,7 @@ fn tell(finished: &Finished, run: &Run) {
                 "failed",
                 outcome = report.outcome.as_str(),
                 state = run.state.as_str(),
+                reason = run.reason.map(Limit::as_str),
                 code = report.error.as_ref().map(|error| error.code.as_str()),
                 error = report.error.as_ref().map(|error| error.message.as_str()),
                 retry_at = retry_at

@@ -2,7 +2,7 @@
 //!
 //! Runs on the node that owns the shard, when the earliest slot arrives or when woken. Promise: one run per
 //! (job, slot), however many nodes race, because the store accepts a firing only from the shard's current
-//! epoch and only once per slot; a slot reached too late is decided by the job's catch-up policy. Where that wants
+//! epoch and only once per slot; a slot reached too late is decided by the job's catch-up policy and its start window. Where that wants
 //! several runs, they are owed by an operation that is started in the same commit. The entry of a paused job is the
 //! end of its pause: it resumes the job.
 
@@ -15,7 +15,8 @@ use punctual_domain::id::{Epoch, JobId, OperationId, ShardId, Version, WorkerId}
 use punctual_domain::job::Job;
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::operation::{self, Operation};
-use punctual_domain::policy::catch_up::{self, CatchUp};
+use punctual_domain::policy::catch_up::{self, CatchUp, Missed};
+use punctual_domain::policy::timeouts;
 use punctual_domain::run::{Cause, Run};
 use punctual_schedule::every::Origin;
 use punctual_schedule::{Kind, Progress, Timetable};
@@ -231,6 +232,7 @@ impl Engine {
         // Lateness counts from when the entry was to be fired: the slot and its spread.
         let spread = entry.key.at.duration_since(entry.slot);
         let mut plan = catch_up::plan(job.spec.policies.catch_up, &timetable, entry.slot, now - spread);
+        let late = timeouts::take_late(&job.spec.policies.timeouts, &mut plan.run, spread, now);
         let progress = progress(stored, &mut plan);
         let from_completion = counts_from_completion(job);
         if from_completion {
@@ -248,20 +250,14 @@ impl Engine {
                 plan.run.iter().map(|slot| birth(job, *slot, starts_at(*slot), room, now)).collect()
             }
         };
-        let ledger = plan.missed.map(|missed| LedgerEntry {
-            job: job.id,
-            tenant: job.tenant,
-            from: missed.from,
-            to: missed.to,
-            slots: missed.slots,
-            fate: Fate::MissedCatchUp,
-            decided_at: now,
-        });
+        let missed = plan.missed.map(|missed| (missed, Fate::MissedCatchUp));
+        let late = late.map(|(missed, limit)| (missed, Fate::of(limit)));
+        let ledger = missed.into_iter().chain(late).map(|(missed, fate)| account(job, missed, fate, now));
         Ok(Firing {
             due: entry,
             epoch,
             births,
-            ledger: ledger.into_iter().collect(),
+            ledger: ledger.collect(),
             next: plan.next.map(|slot| due(job, &timetable, slot)),
             over: is_over.then_some(job.spec.policies.retention),
             progress,
@@ -317,6 +313,12 @@ pub(crate) fn slot_after_completion(
         .then(|| timetable.next_given(now, progress))?
 }
 
+/// The account of slots that do not run.
+pub(crate) fn account(job: &Job, missed: Missed, fate: Fate, now: Timestamp) -> LedgerEntry {
+    let Missed { from, to, slots } = missed;
+    LedgerEntry { job: job.id, tenant: job.tenant, from, to, slots, fate, decided_at: now }
+}
+
 /// The birth of a slot's run, running if its time has come and there is room.
 pub(crate) fn birth(
     job: &Job,
@@ -334,6 +336,7 @@ pub(crate) fn birth(
         scheduled_for: slot,
         part: 0,
         available_at,
+        start_by: timeouts::first_start(&job.spec.policies.timeouts, slot, available_at),
         kind: job.spec.kind.as_deref().map(Arc::from),
         queue: Arc::clone(&job.spec.queue),
         lane: job.spec.lane,

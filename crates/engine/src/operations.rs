@@ -13,17 +13,20 @@ use punctual_domain::id::{Epoch, OperationId, RunId, ShardId, TenantId};
 use punctual_domain::job::{Job, JobState, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::operation::{CatchUp, Cursor, DeadLetters, Event, Kind, MoveShards, Operation};
+use punctual_domain::policy::timeouts;
 use punctual_domain::run::Run;
-use punctual_store::{Effect, MoveState, MoveStep, PageRequest, Refused, RunFilter, Step, Stepped, Subject};
+use punctual_store::{
+    Birth, Effect, MoveState, MoveStep, PageRequest, Refused, RunFilter, Step, Stepped, Subject,
+};
 use tokio::sync::watch;
 
 pub use punctual_store::{OperationFilter, Page};
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::fire::{Epochs, birth};
+use crate::fire::{Epochs, account, birth};
 use crate::pass::{Duty, Next};
-use crate::register::busy;
+use crate::register::{busy, spread};
 
 /// Operations that take their turn in one pass.
 const TURNS_MAX: usize = 100;
@@ -221,11 +224,11 @@ impl Engine {
         match &operation.kind {
             Kind::Redrive(which) => {
                 let (runs, event) = self.dead_letters(operation, which, now).await?;
-                Ok(Plan { event, effect: Effect::Redrive(runs), ledger: None, moved: 0 })
+                Ok(Plan { effect: Effect::Redrive(runs), ..Plan::of(event) })
             }
             Kind::Acknowledge(which) => {
                 let (runs, event) = self.dead_letters(operation, which, now).await?;
-                Ok(Plan { event, effect: Effect::Acknowledge(runs), ledger: None, moved: 0 })
+                Ok(Plan { effect: Effect::Acknowledge(runs), ..Plan::of(event) })
             }
             Kind::CatchUp(catch_up) => self.plan_catch_up(operation, catch_up, now).await,
             Kind::MoveShards(which) => self.take_move_on(operation, which, epoch, now).await,
@@ -248,7 +251,7 @@ impl Engine {
             MoveState::Waiting => goes_on(now + HELD_FOR),
             MoveState::Done => Event::Succeeded,
         };
-        Ok(Plan { event, effect: Effect::Nothing, ledger: None, moved: moved.rows })
+        Ok(Plan { moved: moved.rows, ..Plan::of(event) })
     }
 
     /// From the newest down: a run that dies again meanwhile is above the cursor and is not met twice.
@@ -298,26 +301,43 @@ impl Engine {
         let job = &stored.job;
         if let JobState::Paused(_) = job.state {
             let event = Event::Stepped { cursor: operation.cursor, resume_at: now + HELD_FOR };
-            return Ok(Plan { event, effect: Effect::Nothing, ledger: None, moved: 0 });
+            return Ok(Plan::of(event));
         }
         let spec = Spec { schedule: catch_up.schedule.clone(), ..job.spec.clone() };
         let timetable = self.timetables.of(&Job { spec, ..Job::clone(job) })?;
         let rate = catch_up.rate.max(1);
         let count = STEP_MAX.min(rate as usize);
-        let mut slots: Vec<Timestamp> = std::iter::successors(Some(from), |slot| timetable.next_after(*slot))
-            .take_while(|slot| *slot <= catch_up.to)
-            .take(count + 1)
-            .collect();
+        let spread = spread(&timetable);
+        let owed = |from| {
+            let slots = std::iter::successors(Some(from), |slot| timetable.next_after(*slot));
+            slots.take_while(|slot| *slot <= catch_up.to)
+        };
+        // What has become too late to start since it was decided to catch up is not paced: it only has to be told.
+        let mut first: Vec<Timestamp> = owed(from).take(STEP_MAX).collect();
+        let late = timeouts::take_late(&job.spec.policies.timeouts, &mut first, spread, now);
+        if let Some((missed, limit)) = late {
+            let event = match owed(missed.to).nth(1) {
+                Some(slot) => Event::Stepped { cursor: Cursor::Slot(slot), resume_at: now },
+                None => Event::Succeeded,
+            };
+            let ledger = Some(account(job, missed, Fate::of(limit), now));
+            return Ok(Plan { ledger, missed: missed.slots, ..Plan::of(event) });
+        }
+        let mut slots: Vec<Timestamp> = owed(from).take(count + 1).collect();
         let rest = slots.split_off(count.min(slots.len()));
         let starts_at = |index: usize| now + apart(rate) * index as i32;
         let event = match rest.first() {
             Some(slot) => Event::Stepped { cursor: Cursor::Slot(*slot), resume_at: starts_at(count) },
             None => Event::Succeeded,
         };
-        let births = slots.iter().enumerate();
-        let births = births.map(|(index, slot)| birth(job, *slot, starts_at(index), &mut None, now));
+        let births = slots.iter().enumerate().map(|(index, slot)| {
+            // However late its turn comes, its time to start counts from the slot.
+            let due_at = slot.checked_add(spread).unwrap_or(*slot);
+            let start_by = timeouts::first_start(&job.spec.policies.timeouts, *slot, due_at);
+            Birth { start_by, ..birth(job, *slot, starts_at(index), &mut None, now) }
+        });
         let effect = Effect::Births { job: job.id, version: job.version, births: births.collect() };
-        Ok(Plan { event, effect, ledger: None, moved: 0 })
+        Ok(Plan { effect, ..Plan::of(event) })
     }
 }
 
@@ -333,24 +353,32 @@ struct Plan {
     ledger: Option<LedgerEntry>,
     /// Rows that were moved.
     moved: u64,
+    /// Slots that did not become runs.
+    missed: u64,
 }
 
 impl Plan {
+    /// A step that does nothing besides.
+    fn of(event: Event) -> Self {
+        Plan { event, effect: Effect::Nothing, ledger: None, moved: 0, missed: 0 }
+    }
+
     /// Ends an operation before all is done. Slots that it still owes become an entry of the ledger.
     fn end(operation: &Operation, event: Event, fate: Fate, now: Timestamp) -> Self {
+        let accounted_for = operation.done + operation.failed;
         let ledger = match (&operation.kind, operation.cursor) {
             (Kind::CatchUp(catch_up), Cursor::Slot(from)) => Some(LedgerEntry {
                 job: catch_up.job,
                 tenant: operation.tenant,
                 from,
                 to: catch_up.to,
-                slots: operation.total.unwrap_or_default().saturating_sub(operation.done).max(1),
+                slots: operation.total.unwrap_or_default().saturating_sub(accounted_for).max(1),
                 fate,
                 decided_at: now,
             }),
             (Kind::Redrive(_) | Kind::Acknowledge(_) | Kind::CatchUp(_) | Kind::MoveShards(_), _) => None,
         };
-        Plan { event, effect: Effect::Nothing, ledger, moved: 0 }
+        Plan { ledger, ..Plan::of(event) }
     }
 
     fn fail(operation: &Operation, error: &Error, now: Timestamp) -> Self {
@@ -371,6 +399,7 @@ impl Plan {
         let mut operation = operation.clone();
         operation.apply(self.event, now).ok()?;
         operation.done += self.moved;
+        operation.failed += self.missed;
         let ledger = self.ledger.into_iter().collect();
         Some(Step { operation, epoch, effect: self.effect, ledger, request: None })
     }

@@ -11,6 +11,7 @@ use punctual_domain::id::{JobId, ShardId, TenantId, Version};
 use punctual_domain::job::{Carried, Job, JobState, Pause, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::policy::timeouts;
 use punctual_domain::run::{Cause, Run};
 use punctual_schedule::every::Origin;
 use punctual_schedule::{Kind, Progress, Timetable};
@@ -606,6 +607,7 @@ fn birth(job: &Job, cause: Cause, at: Timestamp, part: u32, correlation_id: Opti
         scheduled_for: at,
         part,
         available_at: at,
+        start_by: timeouts::first_start(&job.spec.policies.timeouts, at, at),
         kind: job.spec.kind.as_deref().map(Arc::from),
         queue: Arc::clone(&job.spec.queue),
         lane: job.spec.lane,

@@ -12,6 +12,7 @@ use punctual_domain::{JobId, Version};
 use punctual_engine::Error as EngineError;
 use punctual_engine::history::{JobFilter, Seen};
 use punctual_engine::register::{Registered, Waiting};
+use punctual_engine::warnings::Recent;
 
 use crate::answer::Answer;
 use crate::call::{Call, Text};
@@ -57,24 +58,24 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
 
 fn created(call: &Call, registered: &Registered) -> Answer {
     let location = format!("/v1/jobs/{}", registered.job.id);
-    shown(call, &call.shared.engine.seen(registered), None, StatusCode::CREATED).at(location)
+    shown(call, &call.shared.engine.seen(registered), &Recent::default(), StatusCode::CREATED).at(location)
 }
 
 /// A job alone: with its newest run and its warnings.
-fn shown(call: &Call, seen: &Seen, last_run: Option<&punctual_domain::Run>, status: StatusCode) -> Answer {
+fn shown(call: &Call, seen: &Seen, recent: &Recent, status: StatusCode) -> Answer {
     let facts = Facts {
         tenant: &call.tenant_name,
         next_fire_at: seen.next_fire_at,
         is_over: seen.is_over,
-        last_run,
-        warnings: call.shared.engine.warnings(&seen.job),
+        last_run: recent.last(),
+        warnings: call.shared.engine.warnings(&seen.job, recent),
     };
     Answer::new(status, &Job::new(&seen.job, facts)).version(seen.job.version.0)
 }
 
 async fn changed(call: &Call, registered: &Registered) -> Outcome {
     let engine = &call.shared.engine;
-    let last_run = engine.last_run(registered.job.id).await?;
+    let recent = engine.recent(&registered.job).await?;
     let seen = match registered.next_slot {
         Some(_) => None,
         // It may be over, unless somebody has changed it since.
@@ -82,15 +83,15 @@ async fn changed(call: &Call, registered: &Registered) -> Outcome {
     };
     let seen = seen.filter(|seen| seen.job.version == registered.job.version);
     let seen = seen.unwrap_or_else(|| engine.seen(registered));
-    Ok(shown(call, &seen, last_run.as_ref(), StatusCode::OK))
+    Ok(shown(call, &seen, &recent, StatusCode::OK))
 }
 
 async fn looked_at(call: &Call, seen: &Seen) -> Outcome {
     if call.if_none_match(&format!("\"{}\"", seen.job.version)) {
         return Ok(Answer::empty(StatusCode::NOT_MODIFIED).version(seen.job.version.0));
     }
-    let last_run = call.shared.engine.last_run(seen.job.id).await?;
-    Ok(shown(call, seen, last_run.as_ref(), StatusCode::OK))
+    let recent = call.shared.engine.recent(&seen.job).await?;
+    Ok(shown(call, seen, &recent, StatusCode::OK))
 }
 
 pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {

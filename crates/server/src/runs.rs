@@ -19,13 +19,14 @@ use crate::once::once;
 type Outcome = Result<Answer, Error>;
 
 /// The states a run can be in.
-const STATES: [(&str, &str); 6] = [
+const STATES: [(&str, &str); 7] = [
     ("pending", "pending"),
     ("running", "running"),
     ("succeeded", "succeeded"),
     ("failed", "failed"),
     ("timed_out", "timed_out"),
     ("cancelled", "cancelled"),
+    ("missed", "missed"),
 ];
 
 const WAITING_FOR: [(&str, WaitingFor); 3] =

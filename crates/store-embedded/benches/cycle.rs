@@ -174,6 +174,7 @@ fn firing(due: Due, worker: WorkerId, epochs: &[Epoch]) -> Firing {
         scheduled_for: due.slot,
         part: 0,
         available_at: due.slot,
+        start_by: None,
         kind: None,
         queue: Arc::from("default"),
         lane: due.key.lane,

@@ -14,7 +14,7 @@ use punctual_domain::job::{JobState, Pause};
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::operation::{CatchUp, DeadLetters, Event, Kind};
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Run, RunState, WaitingFor};
+use punctual_domain::run::{Limit, Run, RunState, StartBy, WaitingFor};
 use punctual_domain::{Attempt, Job, Operation, Outcome};
 use punctual_schedule::Schedule;
 use punctual_store::conformance::{Case, SHARDS, World};
@@ -80,7 +80,8 @@ fn populate(directory: &Path) {
         }
         let worker = world.worker();
         let run = world.running("retried", worker).await;
-        let retry = Verdict::Retry { available_at: world.after(30), charge: Charge::Attempt };
+        let start_by = Some(StartBy { at: world.after(600), limit: Limit::RetryFor });
+        let retry = Verdict::Retry { available_at: world.after(30), charge: Charge::Attempt, start_by };
         world.conclude(worker, &run, Outcome::Failed, retry).await.unwrap();
         world.running("running", worker).await;
         world.fired("waiting").await;
@@ -388,6 +389,14 @@ const WRONGS: &[(Wrong, &str)] = &[
     (Sql("update ready set queue = 'x'"), "waits in another queue"),
     (Sql("update delayed set shard = shard + 1"), "waits in another shard"),
     (Sql("update delayed set available_at = available_at + 1"), "waits for another time"),
+    (Sql("delete from lapses"), "may start until a time and is not listed"),
+    (Sql("update lapses set start_by = start_by + 1"), "may start until a time and is not listed"),
+    (Sql("update lapses set shard = shard + 1"), "is listed and does not wait until then"),
+    (
+        Sql("insert into lapses select 1, seq, 0 from open_runs where substr(record, 2, 1) = x'01'"),
+        "is listed and does not wait until then",
+    ),
+    (Sql("insert into lapses values (1, 2, 3)"), "run 2 is listed and does not wait until then"),
     (Sql("delete from failures"), "is failed and is not listed"),
     (
         Sql("insert into failures select seq from history_1 where substr(record, 2, 1) = x'0a'"),

@@ -198,7 +198,7 @@ impl Postgres {
             match what {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
-                    entry.run.version = job.version;
+                    entry.run.update(job);
                     open.push(&entry, now);
                 }
                 OpenRuns::CancelPending => {

@@ -82,7 +82,7 @@ impl Postgres {
         let queues: Option<Vec<&str>> =
             (!claim.queues.is_empty()).then(|| claim.queues.iter().map(|queue| &**queue).collect());
         let (limit, callers) = (claim.limit as i64, self.callers(now));
-        let claimed: Vec<Entry> = transact!(self, |client| {
+        let (claimed, late): (Vec<Entry>, Vec<Run>) = transact!(self, |client| {
             let promote = client.prepare_cached(PROMOTE).await?;
             let take = client.prepare_cached(TAKE).await?;
             let lease = client.prepare_cached(LEASE).await?;
@@ -93,9 +93,13 @@ impl Postgres {
             }
             let rows = transaction.query(&take, &[&limit, &shards, &queues, &worker]).await?;
             let (mut sequences, mut revisions, mut records) = (Vec::new(), Vec::new(), Vec::new());
-            let mut claimed = Vec::with_capacity(rows.len());
+            let (mut claimed, mut late) = (Vec::with_capacity(rows.len()), Vec::new());
             for row in &rows {
                 let mut entry = Entry::read(row)?;
+                if entry.run.is_too_late(now) {
+                    late.push(entry.run);
+                    continue;
+                }
                 let event = Event::Claimed { worker: claim.worker, at: now };
                 if lifecycle::apply(&mut entry.run, event).is_err() {
                     continue;
@@ -116,9 +120,9 @@ impl Postgres {
             }
             transaction.moved(&moves);
             transaction.commit(self).await?;
-            Ok(claimed)
+            Ok((claimed, late))
         })?;
-        let runs = claimed.iter().map(|entry| entry.run.clone()).collect();
+        let runs = claimed.iter().map(|entry| entry.run.clone()).chain(late).collect();
         self.leases.keep(claimed);
         Ok(runs)
     }

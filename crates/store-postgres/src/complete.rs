@@ -1,4 +1,4 @@
-//! Complete and cancel: one outcome, under the current lease.
+//! Complete, cancel and lapse: one outcome, under the current lease.
 //!
 //! Most runs end where they were leased and as they were leased: their rows are exchanged for history in one
 //! statement, on the condition that their revision is the one that was seen. All others are read and locked first.
@@ -10,7 +10,7 @@ use punctual_domain::Run;
 use punctual_domain::id::{JobId, RunId, Sequence, Version};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::policy::retention::Retention;
-use punctual_store::{Cancellation, Conclusion, Due, Refused, Successor};
+use punctual_store::{Cancellation, Conclusion, Due, Lapse, Refused, Successor};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -177,7 +177,7 @@ fn conclude(entry: &mut Entry, conclusion: &Conclusion, now: Timestamp) -> Resul
 }
 
 /// Open runs and jobs that a transaction holds, and what becomes of them.
-struct Rows {
+pub(crate) struct Rows {
     open: HashMap<Sequence, Entry>,
     jobs: HashMap<JobId, i32>,
     changed: Vec<Sequence>,
@@ -191,7 +191,10 @@ struct Rows {
 
 impl Rows {
     /// Shards first, then jobs, then runs, as everywhere.
-    async fn lock(transaction: &Work<'_>, wanted: &[(Sequence, Option<Successor>)]) -> Result<Self, Failed> {
+    pub(crate) async fn lock(
+        transaction: &Work<'_>,
+        wanted: &[(Sequence, Option<Successor>)],
+    ) -> Result<Self, Failed> {
         let all: Vec<i64> = wanted.iter().map(|(sequence, _)| sequence.as_i64()).collect();
         let counted: Vec<i64> = wanted
             .iter()
@@ -240,15 +243,23 @@ impl Rows {
     }
 
     fn cancel(&mut self, cancellation: &Cancellation, now: Timestamp) -> Result<Run, Refused> {
-        let id = cancellation.run;
+        self.end_waiting(cancellation.run, Event::Cancelled { at: now }, cancellation.successor)
+    }
+
+    pub(crate) fn lapse(&mut self, lapse: &Lapse, now: Timestamp) -> Result<Run, Refused> {
+        self.end_waiting(lapse.run, Event::Lapsed { at: now }, lapse.successor)
+    }
+
+    /// Something happens to an open run that ends it if it waits.
+    fn end_waiting(&mut self, id: RunId, event: Event, successor: Option<Successor>) -> Result<Run, Refused> {
         let entry = self.open.get(&id.sequence()).cloned().filter(|entry| entry.run.id() == id);
         let mut entry = entry.ok_or(Refused::NoRun)?;
-        lifecycle::apply(&mut entry.run, Event::Cancelled { at: now })?;
+        lifecycle::apply(&mut entry.run, event)?;
         entry.revision += 1;
         if entry.run.state.is_ended() {
-            self.check(entry.run.job, cancellation.successor)?;
+            self.check(entry.run.job, successor)?;
         }
-        Ok(self.keep(entry, cancellation.successor))
+        Ok(self.keep(entry, successor))
     }
 
     /// Whether what the end of a run brings was decided for the job as it is.
@@ -281,11 +292,11 @@ impl Rows {
         run
     }
 
-    fn ended(&self, now: Timestamp) -> Ended {
+    pub(crate) fn ended(&self, now: Timestamp) -> Ended {
         Ended::of(&self.ended, now)
     }
 
-    async fn write(
+    pub(crate) async fn write(
         mut self,
         transaction: &Work<'_>,
         wakeups: &Wakeups,

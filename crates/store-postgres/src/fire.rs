@@ -30,7 +30,7 @@ pub(crate) const SHARE_SHARDS: &str =
     "select shard, owner from shards where shard = any($1) order by shard for key share";
 
 /// $1 to $7 are the entries as they were read, $8 their epochs, $9 when to forget their jobs, $10 their shards, each once;
-/// $12 to $19 what follows each, after its place; $20 to $31 the runs that are born, after the places of their entries. Due
+/// $12 to $19 what follows each, after its place; $20 to $32 the runs that are born, after the places of their entries. Due
 /// entries and jobs are found by their primary keys, one by one. Tells what was not fired, and whether its shard was owned.
 pub(crate) const FIRE: &str = "
 with owned as materialized (
@@ -59,12 +59,13 @@ with owned as materialized (
     on conflict (shard, at, lane, tenant, job, version) do update set slot = excluded.slot
 ), born as (
     insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker,
-        queue, record)
+        queue, record, start_by)
     select x.seq, x.shard, x.line, x.lane, x.urgency, x.available_at,
-        case when x.worker is null then null else (select punctual_now($11)) end, 0, x.tenant, x.job, x.worker, x.queue, x.record
+        case when x.worker is null then null else (select punctual_now($11)) end, 0, x.tenant, x.job, x.worker, x.queue, x.record,
+        x.start_by
     from unnest($20::bigint[], $21::bigint[], $22::smallint[], $23::smallint[], $24::smallint[], $25::int[],
-        $26::bigint[], $27::int[], $28::uuid[], $29::uuid[], $30::text[], $31::bytea[])
-        x (n, seq, shard, line, lane, urgency, available_at, tenant, job, worker, queue, record)
+        $26::bigint[], $27::int[], $28::uuid[], $29::uuid[], $30::text[], $31::bytea[], $32::bigint[])
+        x (n, seq, shard, line, lane, urgency, available_at, tenant, job, worker, queue, record, start_by)
     where (x.n in (select n from fired)) is true
 )
 select n, n in (select n from owned) from generate_series(1::bigint, cardinality($1::smallint[])) n
@@ -230,7 +231,7 @@ impl Columns {
 
     fn values<'a>(&'a self, callers: &'a Option<i64>, shards: &'a &'a [i16]) -> Vec<&'a (dyn ToSql + Sync)> {
         let Columns { due, epoch, forget_at, next_of, next, birth_of, born } = self;
-        let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(31);
+        let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(32);
         values.extend(crate::due::due_params!(due));
         values.push(epoch);
         values.push(forget_at);
@@ -239,7 +240,7 @@ impl Columns {
         values.push(next_of);
         values.extend(crate::due::due_params!(next));
         values.push(birth_of);
-        let born: [&(dyn ToSql + Sync); 11] = [
+        let born: [&(dyn ToSql + Sync); 12] = [
             &born.seq,
             &born.shard,
             &born.line,
@@ -251,6 +252,7 @@ impl Columns {
             &born.worker,
             &born.queue,
             &born.record,
+            &born.start_by,
         ];
         values.extend(born);
         values

@@ -18,6 +18,7 @@ mod error;
 mod fire;
 mod history;
 mod jobs;
+mod lapse;
 mod leases;
 mod migrate;
 mod open_runs;

@@ -22,7 +22,7 @@ struct Migration {
 }
 
 /// All migrations. The number is the place in the list, from 1.
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 5] = [
     Migration { name: "start", sql: include_str!("../migrations/0001_start.sql"), compatible_with: 1 },
     // A node of the first schema owns all shards or none, and answers nobody while it owns none: those that come after
     // it wait until it goes.
@@ -39,6 +39,8 @@ const MIGRATIONS: [Migration; 4] = [
         sql: include_str!("../migrations/0004_databases.sql"),
         compatible_with: 1,
     },
+    // Older nodes do not know that a run may start until a time, and cannot read one that was missed.
+    Migration { name: "lapses", sql: include_str!("../migrations/0005_lapses.sql"), compatible_with: 1 },
 ];
 
 /// The oldest schema that knows of several databases.

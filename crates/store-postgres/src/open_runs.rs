@@ -22,6 +22,7 @@ pub(crate) struct OpenColumns {
     pub(crate) worker: Vec<Option<Uuid>>,
     pub(crate) queue: Vec<String>,
     pub(crate) record: Vec<Vec<u8>>,
+    pub(crate) start_by: Vec<Option<i64>>,
     /// What that means for those who wait.
     pub(crate) moves: Moves,
 }
@@ -44,10 +45,11 @@ impl OpenColumns {
         self.worker.push(worker);
         self.queue.push(run.queue.to_string());
         self.record.push(entry.record());
+        self.start_by.push(run.lapses_after().map(millis));
     }
 }
 
-/// The parameters $1 to $13 of a statement.
+/// The parameters $1 to $14 of a statement.
 macro_rules! open_params {
     ($columns:expr) => {
         [
@@ -64,6 +66,7 @@ macro_rules! open_params {
             &$columns.worker,
             &$columns.queue,
             &$columns.record,
+            &$columns.start_by,
         ]
     };
 }
@@ -73,7 +76,7 @@ pub(crate) use open_params;
 pub(crate) const WRITE_OPEN: &str = "
 insert into open_runs
 select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::smallint[], $5::int[], $6::bigint[],
-    $7::bigint[], $8::int[], $9::int[], $10::uuid[], $11::uuid[], $12::text[], $13::bytea[])
+    $7::bigint[], $8::int[], $9::int[], $10::uuid[], $11::uuid[], $12::text[], $13::bytea[], $14::bigint[])
 on conflict (seq) do update set line = excluded.line, available_at = excluded.available_at,
     claimed_at = case when excluded.worker is null then null else open_runs.claimed_at end, revision = excluded.revision, worker = excluded.worker,
-    record = excluded.record";
+    record = excluded.record, start_by = excluded.start_by";

@@ -12,16 +12,20 @@ use crate::due::{DELETE_DUE, FIND_DUE, MORE_OF_SHARDS};
 use crate::ended::{HOLD, LOOK_AT_LISTS};
 use crate::fire::{FIRE, PROGRESS};
 use crate::jobs::JOB_VERSIONS;
+use crate::lapse::{CORRECT, LAPSED, NEXT_LAPSE};
 use crate::placement::{RENEW, TAKE_OVER};
 use crate::postgres::Postgres;
 use crate::put_jobs::HOLDERS;
 
-const STATEMENTS: [(&str, &str); 14] = [
+const STATEMENTS: [(&str, &str); 17] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
     ("LEASE", LEASE),
     ("PROMOTE", PROMOTE),
+    ("LAPSED", LAPSED),
+    ("NEXT_LAPSE", NEXT_LAPSE),
+    ("CORRECT", CORRECT),
     ("DELETE_DUE", DELETE_DUE),
     ("FIND_DUE", FIND_DUE),
     ("MORE_OF_SHARDS", MORE_OF_SHARDS),

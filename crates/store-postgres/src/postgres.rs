@@ -8,8 +8,8 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
     Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health,
-    Heartbeat, Held, Hint, JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter,
-    Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Heartbeat, Held, Hint, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Put, Refused,
+    RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 use crate::calls::{Calls, unconnected};
@@ -263,6 +263,14 @@ impl Store for Postgres {
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         self.write("cancel", self.cancel(&cancellations, now)).await
+    }
+
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+        self.read("lapsed", || self.lapsed(shards, now, limit)).await
+    }
+
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.write("lapse", self.lapse(&lapses, now)).await
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

@@ -105,6 +105,7 @@ const DAMAGES: &[Damage] = &[
     Damage("update open_runs set shard = (shard + 1) % 16", "waits in another shard than its own"),
     Damage("update open_runs set queue = 'other'", "waits in another queue than its own"),
     Damage("update open_runs set urgency = 99", "waits in another turn than its own"),
+    Damage("update open_runs set start_by = start_by + 1", "until a time that its column does not have"),
     Damage("update open_runs set worker = null where line = 2", "is held by another worker"),
     Damage("update open_runs set record = '\\x00'", "a record that ends too early"),
     Damage(

@@ -29,7 +29,7 @@ pub use page::{EXAMINED_MAX, Page, PageRequest};
 pub use store::{Hint, LOOK_AHEAD, Store};
 pub use verbs::{
     Birth, Cancellation, Carry, CarryTo, Claim, Conclusion, Due, DueKey, DuePage, DueQuery, DueWhen, Effect,
-    Expect, Firing, Heartbeat, Held, Home, JobFilter, MoveState, MoveStep, Moved, OpenRuns, OperationFilter,
-    Parent, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Successor, Trigger,
-    ledger_entry,
+    Expect, Firing, Heartbeat, Held, Home, JobFilter, Lapse, Lapsed, MoveState, MoveStep, Moved, OpenRuns,
+    OperationFilter, Parent, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject,
+    Successor, Trigger, ledger_entry,
 };

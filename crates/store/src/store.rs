@@ -13,9 +13,9 @@ use crate::figures::Figures;
 use crate::health::Health;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, Home, JobFilter,
-    MoveStep, Moved, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored,
-    Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, Home, JobFilter, Lapse,
+    Lapsed, MoveStep, Moved, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped,
+    Stored, Subject, Trigger,
 };
 
 /// How far ahead a node may look in a store that others write to as well. What they make due sooner than this, it
@@ -168,7 +168,8 @@ pub trait Store: Send + Sync + 'static {
 
     // Claim, execute, complete, reclaim.
 
-    /// Leases claimable runs to a worker, in order.
+    /// Leases claimable runs to a worker, in order. Those whose turn it is and that may not start any more come back
+    /// among them without a lease, for the caller to end.
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error>;
 
     /// When the first waiting run may be claimed.
@@ -194,6 +195,12 @@ pub trait Store: Send + Sync + 'static {
         cancellations: Vec<Cancellation>,
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error>;
+
+    /// Waiting runs that may not start any more, and when the next one may not.
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error>;
+
+    /// Ends waiting runs that may not start any more.
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error>;
 
     // History and dead letters.
 

@@ -9,7 +9,7 @@ use punctual_domain::ledger::Fate;
 use punctual_domain::lifecycle::{self, Event, Verdict};
 use punctual_domain::operation::{self, Operation};
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Cause, Run, RunState, WaitingFor};
+use punctual_domain::run::{Cause, Run, RunState, StartBy, WaitingFor};
 pub use punctual_domain::work::{Heartbeat, Held};
 use punctual_domain::{Attempt, LedgerEntry, Report};
 use punctual_schedule::Progress;
@@ -236,6 +236,8 @@ pub struct Birth {
     pub part: u32,
     /// When it may be claimed.
     pub available_at: Timestamp,
+    /// Until when it may start, if the job says.
+    pub start_by: Option<StartBy>,
     /// The job's type.
     pub kind: Option<Arc<str>>,
     /// Who executes, as the job says.
@@ -268,6 +270,7 @@ impl Birth {
                 false => WaitingFor::Capacity,
             }),
             available_at: self.available_at,
+            start_by: self.start_by,
             attempt: 0,
             charged: 0,
             lost: 0,
@@ -278,6 +281,8 @@ impl Birth {
             priority: self.priority,
             started_at: None,
             finished_at: None,
+            reason: None,
+            redriven_at: None,
             is_cancel_requested: false,
             correlation_id: self.correlation_id,
         };
@@ -391,6 +396,24 @@ pub struct Cancellation {
     pub run: RunId,
     /// If that ends it: what that means for a job that counts from completion.
     pub successor: Option<Successor>,
+}
+
+/// Ends a run whose next attempt did not start in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lapse {
+    /// Which.
+    pub run: RunId,
+    /// What that means for a job that counts from completion.
+    pub successor: Option<Successor>,
+}
+
+/// Waiting runs whose next attempt did not start in time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lapsed {
+    /// The runs, the longest overdue first.
+    pub runs: Vec<Run>,
+    /// When the first of the others lapses, whenever that is.
+    pub next_at: Option<Timestamp>,
 }
 
 /// A run with its attempts.

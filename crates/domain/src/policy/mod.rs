@@ -2,6 +2,7 @@
 //! function from facts to a decision.
 
 pub mod catch_up;
+pub mod failures;
 pub mod retention;
 pub mod retry;
 pub mod timeouts;

@@ -12,8 +12,8 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
     Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing, Heartbeat,
-    Held, JobFilter, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter,
-    Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Held, JobFilter, Lapse, Lapsed, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail,
+    RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -26,6 +26,8 @@ pub(crate) struct Between {
     pub(crate) loses_answers: AtomicBool,
     /// Asked once when the next run may be claimed, it fails.
     pub(crate) loses_sight: AtomicBool,
+    /// Nobody is told which runs may not start any more.
+    pub(crate) hides_lapsed: AtomicBool,
     /// Nothing is done or answered.
     pub(crate) is_down: AtomicBool,
     /// How often it was asked.
@@ -45,6 +47,7 @@ impl Between {
             before_step: Mutex::default(),
             loses_answers: AtomicBool::new(false),
             loses_sight: AtomicBool::new(false),
+            hides_lapsed: AtomicBool::new(false),
             is_down: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
             damages: Mutex::default(),
@@ -110,6 +113,14 @@ macro_rules! between {
                 }
             }
 
+            async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+                self.reach()?;
+                match self.hides_lapsed.load(Ordering::Relaxed) {
+                    true => Ok(Lapsed::default()),
+                    false => self.store.lapsed(shards, now, limit).await,
+                }
+            }
+
             async fn step(
                 &self,
                 steps: Vec<Step>,
@@ -147,6 +158,7 @@ between! {
         fn fire(firings: Vec<Firing>, now: Timestamp) -> Vec<Result<Vec<Run>, Refused>>;
         fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn cancel(cancellations: Vec<Cancellation>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn lapse(lapses: Vec<Lapse>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn redrive(runs: &[RunId], now: Timestamp) -> Vec<Result<Run, Refused>>;
     }
     fn acquire(owner: WorkerId, shards: Shards, ttl: Duration, now: Timestamp) -> Vec<(ShardId, Epoch)>;

@@ -210,7 +210,11 @@ fn open(checked: &mut Checked, run: &Run, places: i64) {
             checked.find("open_runs", format!("run {id} waits in {places} lines, and not in one"));
         }
         RunState::Pending(_) => {}
-        RunState::Succeeded | RunState::Failed | RunState::TimedOut | RunState::Cancelled => {
+        RunState::Succeeded
+        | RunState::Failed
+        | RunState::TimedOut
+        | RunState::Cancelled
+        | RunState::Missed => {
             checked.find("open_runs", format!("run {id} has {} and is open", run.state.as_str()));
         }
     }

@@ -14,7 +14,7 @@ mod step;
 pub(crate) use ended::{Ended, LISTED, listed};
 pub(crate) use hot::Hot;
 use jiff::Timestamp;
-use punctual_domain::id::{JobId, Version, WorkerId};
+use punctual_domain::id::{JobId, Sequence, Version, WorkerId};
 use punctual_domain::run::{Run, RunState};
 use punctual_store::{Birth, Due, Error, Parent, Refused, Subject, Successor};
 use rusqlite::{OptionalExtension, params};
@@ -119,6 +119,12 @@ impl Batch<'_> {
     fn keep_open(&mut self, entry: Entry, now: Timestamp) -> Result<(), Error> {
         self.hot.insert_open(self.connection, &entry)?;
         let run = &entry.run;
+        if let Some(at) = run.lapses_after() {
+            self.line(
+                "insert or replace into lapses values (?1, ?2, ?3)",
+                params![millis(at), run.sequence.as_i64(), run.job.shard().0],
+            )?;
+        }
         match run.state {
             RunState::Running(_) => {
                 self.memory.running.insert(run.sequence, entry);
@@ -148,7 +154,19 @@ impl Batch<'_> {
     /// Takes a waiting run out of its line, whichever it is.
     fn dequeue(&mut self, run: &Run) -> Result<(), Error> {
         self.leave_delayed(run)?;
-        self.leave_ready(run)
+        self.leave_ready(run)?;
+        self.leave_lapses(run.sequence, run.lapses_after())
+    }
+
+    /// A run that waits no more does not lapse.
+    fn leave_lapses(&self, run: Sequence, lapses_after: Option<Timestamp>) -> Result<(), Error> {
+        match lapses_after {
+            Some(at) => self.line(
+                "delete from lapses where start_by = ?1 and seq = ?2",
+                params![millis(at), run.as_i64()],
+            ),
+            None => Ok(()),
+        }
     }
 
     fn leave_delayed(&self, run: &Run) -> Result<(), Error> {
@@ -209,7 +227,7 @@ impl Batch<'_> {
     }
 
     /// An open run, from memory or from its row.
-    fn open_run(&self, sequence: punctual_domain::Sequence) -> Result<Option<Entry>, Error> {
+    fn open_run(&self, sequence: Sequence) -> Result<Option<Entry>, Error> {
         if let Some(entry) = self.memory.running.get(&sequence) {
             return Ok(Some(entry.clone()));
         }

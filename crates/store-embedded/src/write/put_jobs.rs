@@ -199,8 +199,9 @@ impl Batch<'_> {
             match change {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
-                    entry.run.version = job.version;
-                    self.hot.insert_open(self.connection, &entry)?;
+                    self.dequeue(&entry.run)?;
+                    entry.run.update(job);
+                    self.keep_open(entry, now)?;
                 }
                 OpenRuns::CancelPending => {
                     self.dequeue(&entry.run)?;

@@ -20,7 +20,8 @@ use crate::sequences::block_of;
 
 const OPEN: &str = "
 select o.seq, o.record, o.tenant, o.job, o.shard, o.line, o.lane, o.urgency, o.available_at, o.worker, o.queue, o.claimed_at,
-    array(select v.version from job_versions v where v.id = o.job) || array(select j.version from jobs j where j.id = o.job)
+    array(select v.version from job_versions v where v.id = o.job) || array(select j.version from jobs j where j.id = o.job),
+    o.start_by
 from open_runs o";
 
 const HISTORY: &str = "select seq, record, tenant, job, class, state, keep_until from history";
@@ -94,7 +95,11 @@ fn open(checked: &mut Checked, run: &Run, row: &Row) {
             checked.find("open_runs", format!("run {id} waits in 0 lines, and not in one"));
         }
         RunState::Pending(_) => {}
-        RunState::Succeeded | RunState::Failed | RunState::TimedOut | RunState::Cancelled => {
+        RunState::Succeeded
+        | RunState::Failed
+        | RunState::TimedOut
+        | RunState::Cancelled
+        | RunState::Missed => {
             checked.find("open_runs", format!("run {id} has {} and is open", run.state.as_str()));
         }
     }
@@ -107,6 +112,10 @@ fn open(checked: &mut Checked, run: &Run, row: &Row) {
     ];
     for (_, what) in wrong.iter().filter(|(is_wrong, _)| *is_wrong) {
         checked.find("open_runs", format!("run {id} waits {what} than its own"));
+    }
+    // A time that is not the run's any more is corrected when it has passed.
+    if run.lapses_after().is_some_and(|at| row.get::<_, Option<i64>>(13) != Some(millis(at))) {
+        checked.find("open_runs", format!("run {id} may start until a time that its column does not have"));
     }
     let holder = run.lease().map(|lease| worker_uuid(lease.worker));
     let is_held = row.get::<_, Option<i64>>(11).is_some();

@@ -9,8 +9,9 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName, lifecycle};
 use punctual_store::{
     Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health,
-    Heartbeat, Held, Hint, Home, JobFilter, MoveStep, Moved, OperationFilter, Page, PageRequest, Put,
-    Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Heartbeat, Held, Hint, Home, JobFilter, Lapse, Lapsed, MoveStep, Moved, OperationFilter, Page,
+    PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject,
+    Trigger,
 };
 
 use super::route::{Answer, Answers, is_missing, may_have_moved};
@@ -366,6 +367,20 @@ impl Store for Several {
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         let ask = |database, some: Vec<Cancellation>| Store::cancel(database, some, now);
         self.route(&cancellations, |one| one.run.shard(), may_have_moved, ask).await
+    }
+
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+        if let Some(only) = self.only() {
+            return Store::lapsed(only, shards, now, limit).await;
+        }
+        let parts = self.split(shards);
+        let ask = parts.iter().map(|(database, shards)| Store::lapsed(*database, shards, now, limit));
+        Ok(merge::lapsed(all(ask).await?, limit))
+    }
+
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let ask = |database, some: Vec<Lapse>| Store::lapse(database, some, now);
+        self.route(&lapses, |one| one.run.shard(), may_have_moved, ask).await
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

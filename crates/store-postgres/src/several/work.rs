@@ -79,6 +79,7 @@ impl Several {
             Some(error) if claimed.is_empty() => return Err(error),
             _ => {}
         }
+        // Those that are too late stand among the others, in the order of their turns.
         claimed.sort_by_key(|run| (run.lane.rank(), urgency(run), run.available_at, run.sequence));
         Ok(claimed)
     }

@@ -63,6 +63,7 @@ fn birth(slot: Timestamp) -> Birth {
         scheduled_for: slot,
         part: 0,
         available_at: slot,
+        start_by: None,
         kind: None,
         queue: DEFAULT_QUEUE.into(),
         lane: Lane::default(),

@@ -9,6 +9,7 @@ pub mod ended;
 pub mod fire;
 pub mod history;
 pub mod interrupted;
+pub mod lapse;
 pub mod operation;
 pub mod placement;
 pub mod reclaim;
@@ -66,6 +67,10 @@ macro_rules! conformance {
                 a_cancelled_waiting_run_ends, a_running_run_is_asked_to_stop, deleting_a_job_cancels_what_waits;
             reclaim: a_silent_worker_loses_its_runs_after_the_lease, an_attempt_that_is_not_listed_is_released,
                 a_dead_worker_stays_dead, a_worker_that_lists_its_attempts_keeps_them;
+            lapse: a_run_that_waits_too_long_is_missed, a_late_run_makes_way_for_the_others,
+                a_run_with_a_lease_does_not_lapse, a_retry_that_waits_too_long_ends_the_run,
+                runs_lapse_in_the_order_of_their_limits, a_lapse_may_bring_the_next_slot, what_has_ended_does_not_lapse,
+                an_edit_may_change_when_waiting_runs_lapse;
             history: a_run_is_found_by_its_id, runs_are_listed_newest_first_in_pages, filters_narrow_the_list,
                 runs_are_found_by_type_queue_and_what_they_wait_for, a_search_examines_a_bounded_number_of_rows,
                 the_history_of_a_job_is_its_own, the_history_of_a_tenant_is_its_own, what_outlives_its_retention_stays_its_jobs,

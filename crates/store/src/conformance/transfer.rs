@@ -14,7 +14,8 @@ use punctual_domain::ledger::Fate;
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::operation::{CatchUp, DeadLetters, Event, Kind, Operation};
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Cause, Run, RunState};
+use punctual_domain::run::{Cause, Limit, Run, RunState, StartBy};
+
 use punctual_domain::{Outcome, Tenant};
 use punctual_schedule::{Progress, Schedule};
 
@@ -42,7 +43,8 @@ pub async fn story(store: Arc<dyn Store>) {
     let worker = world.worker();
     history(&mut world).await;
     let run = world.running("retried", worker).await;
-    let retry = Verdict::Retry { available_at: world.after(30), charge: Charge::Attempt };
+    let start_by = Some(StartBy { at: world.after(7_200), limit: Limit::RetryFor });
+    let retry = Verdict::Retry { available_at: world.after(30), charge: Charge::Attempt, start_by };
     world.conclude(worker, &run, Outcome::Failed, retry).await.expect("recorded");
     let job = world.register("edited", world.now).await;
     world.try_fire(&job, world.now).await.expect("fired");
@@ -71,7 +73,8 @@ async fn history(world: &mut World) {
         job.spec.policies.retention = retention;
         world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
         let mut slot = world.now;
-        for verdict in [Verdict::Succeed, Verdict::Fail, Verdict::TimeOut, Verdict::Cancel] {
+        let given_up = Verdict::GiveUp(Limit::Deadline);
+        for verdict in [Verdict::Succeed, Verdict::Fail, Verdict::TimeOut, Verdict::Cancel, given_up] {
             world.try_fire(&job, slot).await.expect("fired");
             world.advance(Duration::from_secs(60));
             let run = world.claim(worker, 1).await.remove(0);
@@ -88,7 +91,7 @@ async fn history(world: &mut World) {
     }
     let dead = RunFilter { is_dead: Some(true), ..RunFilter::default() };
     let dead = world.store.runs(&dead, PageRequest::first(100)).await.expect("runs").items;
-    assert_eq!(dead.len(), 8, "also the oldest, whose partitions are gone");
+    assert_eq!(dead.len(), 12, "also the oldest, whose partitions are gone");
     world.store.acknowledge(&[dead[0].id()]).await.expect("acknowledge")[0].clone().expect("acknowledged");
     world.store.redrive(&[dead[1].id()], world.now).await.expect("redrive")[0].clone().expect("redriven");
     world.claim(worker, 1).await;

@@ -233,6 +233,7 @@ pub(super) fn birth(job: &Job, slot: Timestamp) -> Birth {
         scheduled_for: slot,
         part: 0,
         available_at: slot,
+        start_by: None,
         kind: job.spec.kind.as_deref().map(Arc::from),
         queue: job.spec.queue.clone(),
         lane: job.spec.lane,

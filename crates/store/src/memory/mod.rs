@@ -25,8 +25,9 @@ use crate::figures::Figures;
 use crate::page::{Page, PageRequest};
 use crate::store::Store;
 use crate::verbs::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter,
-    OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Trigger,
+    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter, Lapse,
+    Lapsed, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject,
+    Trigger,
 };
 use state::State;
 
@@ -215,6 +216,15 @@ impl Store for Memory {
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         let mut state = self.state();
         Ok(cancellations.into_iter().map(|cancellation| state.cancel(cancellation, now)).collect())
+    }
+
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+        Ok(self.state().lapsed(shards, now, limit))
+    }
+
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let mut state = self.state();
+        Ok(lapses.into_iter().map(|lapse| state.lapse(lapse, now)).collect())
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

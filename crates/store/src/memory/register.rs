@@ -109,9 +109,11 @@ impl State {
             match change {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
-                    if let Some(entry) = self.open.get_mut(&sequence) {
-                        entry.run.version = stored.job.version;
-                    }
+                    let Some(mut entry) = self.open.get(&sequence).cloned() else { continue };
+                    self.dequeue(&entry.run);
+                    entry.run.update(&stored.job);
+                    self.enqueue(&entry.run, now);
+                    self.open.insert(sequence, entry);
                 }
                 OpenRuns::CancelPending => {
                     let Some(mut entry) = self.open.remove(&sequence) else { continue };

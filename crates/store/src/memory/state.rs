@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) ready: BTreeSet<Turn>,
     /// Waiting runs whose time has not come.
     pub(super) delayed: BTreeSet<(Timestamp, Sequence)>,
+    /// Waiting runs that may start until a time, by that.
+    pub(super) lapses: BTreeSet<(Timestamp, Sequence)>,
     pub(super) liveness: Liveness,
     pub(super) attendances: Attendances,
     pub(super) history: BTreeMap<Sequence, Ended>,
@@ -87,6 +89,7 @@ impl State {
             open: BTreeMap::new(),
             ready: BTreeSet::new(),
             delayed: BTreeSet::new(),
+            lapses: BTreeSet::new(),
             liveness: Liveness::default(),
             attendances: Attendances::default(),
             history: BTreeMap::new(),
@@ -218,12 +221,16 @@ impl State {
             true => self.delayed.insert((run.available_at, run.sequence)),
             false => self.ready.insert(turn(run)),
         };
+        self.lapses.extend(run.lapses_after().map(|at| (at, run.sequence)));
     }
 
     /// Takes a run out of its line.
     pub(super) fn dequeue(&mut self, run: &Run) {
         self.ready.remove(&turn(run));
         self.delayed.remove(&(run.available_at, run.sequence));
+        if let Some(at) = run.lapses_after() {
+            self.lapses.remove(&(at, run.sequence));
+        }
     }
 
     /// Moves an ended run to history.

@@ -11,7 +11,7 @@ use punctual_domain::attempt::{Attempt, Outcome, Report};
 use punctual_domain::id::{JobId, Sequence, TenantId, Version, WorkerId};
 use punctual_domain::job::{DEFAULT_QUEUE, Lane};
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Cause, Lease, Run, RunState, WaitingFor};
+use punctual_domain::run::{Cause, Lease, Limit, Run, RunState, StartBy, WaitingFor};
 
 use super::attempt::{put_attempts, take_attempts};
 use super::bytes::{Put, Take};
@@ -34,6 +34,12 @@ const FINISHED: u16 = 1 << 8;
 const REPORTED: u16 = 1 << 9;
 const ATTEMPTS: u16 = 1 << 10;
 const CANCEL: u16 = 1 << 11;
+const MORE: u16 = 1 << 12;
+
+/// What few records have. It is told by a byte at the end, which readers that know nothing of it pass over.
+const START_BY: u8 = 1;
+const REASON: u8 = 1 << 1;
+const REDRIVEN: u8 = 1 << 2;
 
 /// The part of a record that is read without the rest, to find and to filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +97,8 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
         | flag(run.finished_at.is_some(), FINISHED)
         | flag(is_told && reported.is_some(), REPORTED)
         | flag(!is_told, ATTEMPTS)
-        | flag(run.is_cancel_requested, CANCEL);
+        | flag(run.is_cancel_requested, CANCEL)
+        | flag(run.start_by.is_some() || run.reason.is_some() || run.redriven_at.is_some(), MORE);
     let mut put = Put(Vec::with_capacity(96));
     put.byte(FORM);
     put.byte(state_code(run.state));
@@ -131,7 +138,57 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
         (true, None) => {}
         (false, _) => put_attempts(&mut put, attempts),
     }
+    if has & MORE != 0 {
+        put_more(&mut put, run, born);
+    }
     put.0
+}
+
+fn put_more(put: &mut Put, run: &Run, born: i64) {
+    let flag = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
+    put.byte(
+        flag(run.start_by.is_some(), START_BY)
+            | flag(run.reason.is_some(), REASON)
+            | flag(run.redriven_at.is_some(), REDRIVEN),
+    );
+    if let Some(by) = run.start_by {
+        put.byte(limit_code(by.limit));
+        put.signed(millis(by.at) - born);
+    }
+    if let Some(limit) = run.reason {
+        put.byte(limit_code(limit));
+    }
+    if let Some(at) = run.redriven_at {
+        put.signed(millis(at) - born);
+    }
+}
+
+/// What few records have.
+#[derive(Default)]
+struct More {
+    start_by: Option<StartBy>,
+    reason: Option<Limit>,
+    redriven_at: Option<Timestamp>,
+}
+
+fn take_more(
+    take: &mut Take<'_>,
+    time: impl Fn(&mut Take<'_>) -> Result<Timestamp, Error>,
+) -> Result<More, Error> {
+    let has = take.byte()?;
+    let limit = |take: &mut Take<'_>| limit_of(take.byte()?).ok_or_else(|| damaged("a run's limit"));
+    let mut more = More::default();
+    if has & START_BY != 0 {
+        let limit = limit(take)?;
+        more.start_by = Some(StartBy { at: time(take)?, limit });
+    }
+    if has & REASON != 0 {
+        more.reason = Some(limit(take)?);
+    }
+    if has & REDRIVEN != 0 {
+        more.redriven_at = Some(time(take)?);
+    }
+    Ok(more)
 }
 
 /// Reads a run back.
@@ -180,6 +237,10 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         }
         _ => take_attempts(&mut take)?,
     };
+    let more = match has & MORE {
+        0 => More::default(),
+        _ => take_more(&mut take, time)?,
+    };
     let lease = held.map(|(worker, claimed_at)| Lease { worker, attempt, claimed_at });
     let run = Run {
         sequence,
@@ -191,6 +252,7 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         part,
         state: state_of(state, lease)?,
         available_at,
+        start_by: more.start_by,
         attempt,
         charged,
         lost,
@@ -201,6 +263,8 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         priority,
         started_at,
         finished_at,
+        reason: more.reason,
+        redriven_at: more.redriven_at,
         is_cancel_requested: has & CANCEL != 0,
         correlation_id,
     };
@@ -253,6 +317,14 @@ fn retention_of(code: u8) -> Option<Retention> {
     Retention::ALL.get(usize::from(code)).copied()
 }
 
+fn limit_code(limit: Limit) -> u8 {
+    Limit::ALL.iter().position(|one| *one == limit).unwrap_or(0) as u8
+}
+
+fn limit_of(code: u8) -> Option<Limit> {
+    Limit::ALL.get(usize::from(code)).copied()
+}
+
 const RUNNING: u8 = 1;
 
 fn state_code(state: RunState) -> u8 {
@@ -265,6 +337,7 @@ fn state_code(state: RunState) -> u8 {
         RunState::Failed => 11,
         RunState::TimedOut => 12,
         RunState::Cancelled => 13,
+        RunState::Missed => 14,
     }
 }
 
@@ -278,6 +351,7 @@ fn state_of(code: u8, lease: Option<Lease>) -> Result<RunState, Error> {
         11 => RunState::Failed,
         12 => RunState::TimedOut,
         13 => RunState::Cancelled,
+        14 => RunState::Missed,
         code => return Err(damaged(format!("run state {code}"))),
     })
 }
@@ -304,6 +378,7 @@ mod tests {
             part: 0,
             state: RunState::Running(Lease { worker, attempt: 1, claimed_at: at(2) }),
             available_at: at(-1),
+            start_by: None,
             attempt: 1,
             charged: 0,
             lost: 0,
@@ -314,6 +389,8 @@ mod tests {
             priority: 0,
             started_at: None,
             finished_at: None,
+            reason: None,
+            redriven_at: None,
             is_cancel_requested: false,
             correlation_id: None,
         };
@@ -349,9 +426,31 @@ mod tests {
             is_cancel_requested: true,
             correlation_id: Some("corr".into()),
             scheduled_for: at(-86_400_000_000),
+            reason: Some(Limit::Deadline),
+            redriven_at: Some(at(7)),
             ..ended.clone()
         };
-        vec![(pending, Vec::new()), (born, attempts), (ended, succeeded), (full, twice)]
+        let limited =
+            Run { start_by: Some(StartBy { at: at(60_000), limit: Limit::StartWindow }), ..pending.clone() };
+        let missed = Run {
+            state: RunState::Missed,
+            finished_at: Some(at(60_001)),
+            reason: Some(Limit::StartWindow),
+            ..limited.clone()
+        };
+        let runs = [(pending, Vec::new()), (born, attempts), (ended, succeeded), (full, twice)];
+        runs.into_iter().chain([(limited, Vec::new()), (missed, Vec::new())]).collect()
+    }
+
+    /// The bytes of a run with limits as a reader takes them that knows nothing of limits.
+    #[test]
+    fn what_few_records_have_is_at_the_end_and_can_be_passed_over() {
+        for (run, attempts) in cases() {
+            let plain = Run { start_by: None, reason: None, redriven_at: None, ..run.clone() };
+            let (record, mut without) = (encode_run(&run, &attempts), encode_run(&plain, &attempts));
+            without[4] |= record[4] & (MORE >> 8) as u8;
+            assert!(record.starts_with(&without));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod export;
 mod import;
+mod limits;
 mod page;
 mod spec;
 
