@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use crate::duration::Duration;
 use crate::limits::{LABEL_MAX, LABELS_MAX, NAME_MAX, WORD_MAX};
 use crate::payload::Payload;
-use crate::policies::{CatchUp, Retention};
+use crate::policies::{CatchUp, Overlap, Retention};
 use crate::read::{At, Errors, Rules, Unread, checked, one_of};
 use crate::retry::Retry;
 use crate::schedule::Schedule;
@@ -51,6 +51,8 @@ object! {
         pub retry: Retry,
         /// What happens to slots that are reached too late.
         pub catch_up: CatchUp,
+        /// What happens when a run is to be made while others of the job are open.
+        pub overlap: Overlap,
         /// How long after its slot and spread a run may start; after that it is `missed`. No limit, unless said otherwise.
         pub start_window: Duration,
         /// How long an attempt may take; `PT5M`.
@@ -224,6 +226,10 @@ impl JobSpec {
                 Some(catch_up) => catch_up.to_domain(&at.member("catch_up"), errors),
                 None => default.catch_up,
             },
+            overlap: match &self.overlap {
+                Some(overlap) => overlap.to_domain(&at.member("overlap"), errors),
+                None => default.overlap,
+            },
             retry: match &self.retry {
                 Some(retry) => retry.to_domain(&at.member("retry"), errors),
                 None => default.retry,
@@ -332,6 +338,7 @@ impl From<&Spec> for JobSpec {
             payload: Payload::of(spec),
             retry: Some(Retry::from(&spec.policies.retry)),
             catch_up: Some(CatchUp::from(&spec.policies.catch_up)),
+            overlap: Some(Overlap::from(spec.policies.overlap)),
             start_window: spec.policies.timeouts.start_window.map(Duration),
             timeout: Some(Duration(spec.policies.timeouts.attempt)),
             deadline: spec.policies.timeouts.deadline.map(Duration),

@@ -8,6 +8,7 @@
 #[macro_use]
 mod object;
 
+pub mod backfill;
 pub mod dead_letter;
 pub mod duration;
 pub mod health;

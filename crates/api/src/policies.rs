@@ -1,10 +1,11 @@
 //! The policies of a job on the wire, besides [`crate::retry`]. What is left out has its default; what is read back shows it.
 
 use punctual_domain::policy::catch_up::CatchUp as DomainCatchUp;
+use punctual_domain::policy::overlap::{Overlap as DomainOverlap, QUEUE_MAX};
 use punctual_domain::policy::retention::Retention as DomainRetention;
 
 use crate::duration::Duration;
-use crate::limits::{CATCH_UP_MAX, CATCH_UP_RATE_MAX};
+use crate::limits::{CATCH_UP_MAX, CATCH_UP_RATE_MAX, QUEUE_ALL_MAX};
 use crate::read::{At, Errors, one_of};
 
 object! {
@@ -19,6 +20,18 @@ object! {
         pub max: u32,
         /// With `all`: how many per second at most; 50.
         pub rate: u32,
+    }
+
+    /// What happens when a run is to be made while others of the job are open. A run is open until it has ended, also while
+    /// it waits for its next attempt.
+    pub struct Overlap {
+        /// `allow` (the default): they run beside each other; `skip`: there is no run; `queue_one`: one run waits, more are
+        /// skipped; `queue_all`: up to `max` wait, oldest slot first; `cancel_running`: what waits is cancelled, what runs is
+        /// asked to stop, and the new run starts when it has.
+        #[schema(example = "skip")]
+        pub policy: String,
+        /// With `queue_all`: how many runs wait at most, 1 to 1000; 100.
+        pub max: u32,
     }
 
     /// How long history is kept.
@@ -75,6 +88,43 @@ impl From<&DomainCatchUp> for CatchUp {
                 CatchUp { max: Some(max), rate: Some(rate), ..wire("all", window) }
             }
         }
+    }
+}
+
+const OVERLAPS: [(&str, DomainOverlap); 5] = [
+    ("allow", DomainOverlap::Allow),
+    ("skip", DomainOverlap::Skip),
+    ("queue_one", DomainOverlap::QueueOne),
+    ("queue_all", DomainOverlap::QueueAll { max: QUEUE_MAX }),
+    ("cancel_running", DomainOverlap::CancelRunning),
+];
+
+impl Overlap {
+    pub(crate) fn to_domain(&self, at: &At<'_>, errors: &mut Errors) -> DomainOverlap {
+        let policy = match &self.policy {
+            Some(word) => one_of(word, &OVERLAPS, &at.member("policy"), errors),
+            None => None,
+        };
+        if let Some(max) = self.max {
+            check_range(max, QUEUE_ALL_MAX, &at.member("max"), errors);
+        }
+        match policy.unwrap_or_default() {
+            DomainOverlap::QueueAll { max } => DomainOverlap::QueueAll { max: self.max.unwrap_or(max) },
+            policy => policy,
+        }
+    }
+}
+
+impl From<DomainOverlap> for Overlap {
+    fn from(overlap: DomainOverlap) -> Self {
+        let max = match overlap {
+            DomainOverlap::QueueAll { max } => Some(max),
+            DomainOverlap::Allow
+            | DomainOverlap::Skip
+            | DomainOverlap::QueueOne
+            | DomainOverlap::CancelRunning => None,
+        };
+        Overlap { policy: Some(overlap.as_str().into()), max }
     }
 }
 

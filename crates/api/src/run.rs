@@ -34,9 +34,9 @@ pub struct RunSummary {
     /// The limit that ended it, if one did: `start_window`, `retry_for` or `deadline`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What a pending run waits for: `time`, `capacity` or `retry`.
+    /// What a pending run waits for: `time`, `capacity`, `retry` or `earlier_run`.
     pub waiting_for: Option<String>,
-    /// When a pending run may be claimed.
+    /// When a pending run may be claimed; nothing while it waits for an earlier run.
     pub available_at: Option<Timestamp>,
     /// Until when a pending run may start its next attempt, if there is a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -162,7 +162,7 @@ impl RunSummary {
             scheduled_for: run.scheduled_for,
             state: run.state.as_str().into(),
             reason: run.reason.map(|reason| reason.as_str().into()),
-            available_at: waiting_for.is_some().then_some(run.available_at),
+            available_at: (waiting_for.is_some() && !run.is_behind()).then_some(run.available_at),
             waiting_for,
             start_by: run.lapses_after(),
             attempt: run.attempt,

@@ -132,6 +132,29 @@ fn the_page_about_policies_says_what_is_accepted() {
 }
 
 #[test]
+fn every_overlap_policy_is_shown_with_its_default_and_accepted_again() {
+    let tzdb = Tzdb::bundled();
+    let rules = Rules::new(&tzdb);
+    for (given, shown) in [
+        ("", r#"{"policy":"allow"}"#),
+        (r#""overlap":null,"#, r#"{"policy":"allow"}"#),
+        (r#""overlap":{},"#, r#"{"policy":"allow"}"#),
+        (r#""overlap":{"policy":"skip","max":5},"#, r#"{"policy":"skip"}"#),
+        (r#""overlap":{"policy":"queue_one"},"#, r#"{"policy":"queue_one"}"#),
+        (r#""overlap":{"policy":"queue_all"},"#, r#"{"policy":"queue_all","max":100}"#),
+        (r#""overlap":{"policy":"queue_all","max":1000},"#, r#"{"policy":"queue_all","max":1000}"#),
+        (r#""overlap":{"policy":"cancel_running"},"#, r#"{"policy":"cancel_running"}"#),
+    ] {
+        let body = format!(r#"{{{given}"schedule":{{"now":true}},"target":{{"discard":{{}}}}}}"#);
+        let spec = read_job(&body, Purpose::Create, &rules).unwrap_or_else(|e| panic!("{given}: {e:?}"));
+        let wire = JobSpec::from(&spec);
+        assert_eq!(serde_json::to_string(&wire.overlap).expect("JSON"), shown, "{given}");
+        let text = serde_json::to_string(&wire).expect("JSON");
+        assert_eq!(read_job(&text, Purpose::Create, &rules).expect("accepted again"), spec, "{given}");
+    }
+}
+
+#[test]
 fn a_job_that_was_read_can_be_sent_back_as_a_change() {
     let tzdb = Tzdb::bundled();
     let rules = Rules::new(&tzdb);

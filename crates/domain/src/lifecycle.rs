@@ -45,6 +45,13 @@ pub enum Event {
     Redriven {
         /// When.
         at: Timestamp,
+        /// Other runs of its job are open, with which it must not overlap.
+        is_behind: bool,
+    },
+    /// No run is ahead of it any more.
+    Released {
+        /// When.
+        at: Timestamp,
     },
 }
 
@@ -92,6 +99,9 @@ pub enum Refused {
         /// The attempt the event was about.
         attempt: u32,
     },
+    /// Somebody asked the run to stop: it is not tried again.
+    #[error("the run was asked to stop, and is not tried again")]
+    AskedToStop,
     /// The run is not in a state in which this can happen.
     #[error("a {state} run cannot be {event}")]
     WrongState {
@@ -111,13 +121,14 @@ pub fn apply(run: &mut Run, event: Event) -> Result<(), Refused> {
         }
         Event::Cancelled { at } => cancel(run, at),
         Event::Lapsed { at } => lapse(run, at),
-        Event::Redriven { at } => redrive(run, at),
+        Event::Redriven { at, is_behind } => redrive(run, at, is_behind),
+        Event::Released { at } => release(run, at),
     }
 }
 
 fn claim(run: &mut Run, worker: WorkerId, at: Timestamp) -> Result<(), Refused> {
     match run.state {
-        RunState::Pending(_) if run.available_at <= at && !run.is_too_late(at) => {
+        RunState::Pending(_) if run.available_at <= at && !run.is_behind() && !run.is_too_late(at) => {
             run.attempt += 1;
             run.state = RunState::Running(Lease { worker, attempt: run.attempt, claimed_at: at });
             Ok(())
@@ -137,6 +148,9 @@ fn conclude(
     match run.lease() {
         Some(lease) if lease.worker == worker && lease.attempt == attempt => {}
         _ => return Err(Refused::StaleLease { attempt }),
+    }
+    if run.is_cancel_requested && matches!(verdict, Verdict::Retry { .. }) {
+        return Err(Refused::AskedToStop);
     }
     run.started_at = run.started_at.or(started_at);
     let end = |run: &mut Run, state: RunState| {
@@ -186,8 +200,8 @@ fn cancel(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
 }
 
 fn lapse(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
-    match (run.state, run.start_by) {
-        (RunState::Pending(_), Some(by)) if by.at < at => {
+    match (run.lapses_after(), run.start_by) {
+        (Some(last), Some(by)) if last < at => {
             give_up(run, by.limit, at);
             Ok(())
         }
@@ -206,12 +220,12 @@ fn give_up(run: &mut Run, limit: Limit, at: Timestamp) {
     run.finished_at = Some(at);
 }
 
-fn redrive(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
+fn redrive(run: &mut Run, at: Timestamp, is_behind: bool) -> Result<(), Refused> {
     if !run.state.is_dead() {
         return Err(Refused::WrongState { state: run.state.as_str(), event: "redriven" });
     }
     // The same run goes on: attempt numbers continue, the counts against its caps start anew.
-    run.state = RunState::Pending(WaitingFor::Capacity);
+    run.state = RunState::Pending(if is_behind { WaitingFor::EarlierRun } else { WaitingFor::Capacity });
     run.available_at = at;
     run.start_by = None;
     run.reason = None;
@@ -220,6 +234,18 @@ fn redrive(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
     run.lost = 0;
     run.finished_at = None;
     run.is_cancel_requested = false;
+    Ok(())
+}
+
+fn release(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
+    if !run.is_behind() {
+        return Err(Refused::WrongState { state: run.state.as_str(), event: "released" });
+    }
+    run.state = RunState::Pending(match run.available_at > at {
+        true => WaitingFor::Time,
+        false => WaitingFor::Capacity,
+    });
+    run.take_turn(at);
     Ok(())
 }
 
@@ -263,6 +289,7 @@ pub(crate) mod tests {
             finished_at: None,
             reason: None,
             redriven_at: None,
+            turn_at: None,
             is_cancel_requested: false,
             correlation_id: None,
         }
@@ -320,10 +347,11 @@ pub(crate) mod tests {
     #[test]
     fn a_redriven_run_goes_on_with_the_next_attempt() {
         let mut run = running();
-        assert!(apply(&mut run, Event::Redriven { at: at(5) }).is_err());
+        let redriven = Event::Redriven { at: at(5), is_behind: false };
+        assert!(apply(&mut run, redriven).is_err());
         apply(&mut run, concluded(worker(1), 1, Verdict::Fail)).expect("current");
         assert!(run.state.is_dead());
-        apply(&mut run, Event::Redriven { at: at(5) }).expect("dead");
+        apply(&mut run, redriven).expect("dead");
         apply(&mut run, Event::Claimed { worker: worker(2), at: at(6) }).expect("claimable");
         assert_eq!((run.attempt, run.charged, run.finished_at), (2, 0, None));
         assert_eq!(run.counts_from(), at(5), "its age counts anew");
@@ -345,7 +373,8 @@ pub(crate) mod tests {
             assert_eq!((run.state, run.reason), (RunState::Missed, Some(limit)));
             assert_eq!((run.finished_at, run.attempt), (Some(at(6)), 0));
             assert!(apply(&mut run, Event::Lapsed { at: at(7) }).is_err());
-            assert!(apply(&mut run, Event::Redriven { at: at(7) }).is_err(), "it is no dead letter");
+            let redriven = Event::Redriven { at: at(7), is_behind: false };
+            assert!(apply(&mut run, redriven).is_err(), "it is no dead letter");
         }
         assert!(apply(&mut pending(), Event::Lapsed { at: at(1_000_000) }).is_err(), "there is no limit");
     }
@@ -373,12 +402,37 @@ pub(crate) mod tests {
             let mut waiting = run.clone();
             apply(&mut waiting, Event::Lapsed { at: at(6) }).expect("late");
             assert_eq!((waiting.state, waiting.reason, waiting.charged), (state, Some(limit), 1));
-            apply(&mut waiting, Event::Redriven { at: at(9) }).expect("dead");
+            apply(&mut waiting, Event::Redriven { at: at(9), is_behind: false }).expect("dead");
             assert_eq!((waiting.start_by, waiting.reason), (None, None), "more attempts were asked for");
             apply(&mut run, Event::Claimed { worker: worker(2), at: at(5) }).expect("in time");
             apply(&mut run, concluded(worker(2), 2, Verdict::GiveUp(limit))).expect("current");
             assert_eq!((run.state, run.reason), (state, Some(limit)));
         }
+    }
+
+    #[test]
+    fn a_run_behind_others_is_not_claimed_until_it_is_released() {
+        let mut run = Run { state: RunState::Pending(WaitingFor::EarlierRun), ..pending() };
+        let claimed = Event::Claimed { worker: worker(1), at: at(9) };
+        assert!(apply(&mut run, claimed).is_err());
+        let mut early = Run { available_at: at(20), ..run.clone() };
+        apply(&mut early, Event::Released { at: at(9) }).expect("behind");
+        assert_eq!(early.state, RunState::Pending(WaitingFor::Time));
+        apply(&mut run, Event::Released { at: at(9) }).expect("behind");
+        assert!(apply(&mut run, Event::Released { at: at(9) }).is_err(), "once");
+        apply(&mut run, claimed).expect("claimable");
+    }
+
+    #[test]
+    fn a_run_that_was_asked_to_stop_is_not_tried_again() {
+        let mut run = running();
+        apply(&mut run, Event::Cancelled { at: at(2) }).expect("open");
+        for charge in [Charge::Attempt, Charge::Lost, Charge::Nothing] {
+            let retry = Verdict::Retry { available_at: at(2), charge, start_by: None };
+            assert_eq!(apply(&mut run, concluded(worker(1), 1, retry)), Err(Refused::AskedToStop));
+        }
+        apply(&mut run, concluded(worker(1), 1, Verdict::Cancel)).expect("current");
+        assert_eq!(run.state, RunState::Cancelled);
     }
 
     #[test]
@@ -413,11 +467,12 @@ pub(crate) mod tests {
                         start_by: any_limit(&mut rng),
                     },
                 };
-                let event = match rng.u8(..5) {
+                let event = match rng.u8(..6) {
                     0 => Event::Claimed { worker: worker(rng.u64(1..3)), at: at(step) },
                     1 => Event::Cancelled { at: at(step) },
-                    2 => Event::Redriven { at: at(step) },
+                    2 => Event::Redriven { at: at(step), is_behind: rng.bool() },
                     3 => Event::Lapsed { at: at(step) },
+                    4 => Event::Released { at: at(step) },
                     _ => concluded(worker(rng.u64(1..3)), run.attempt, verdict),
                 };
                 let before = run.clone();

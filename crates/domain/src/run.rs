@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::id::{JobId, RunId, Sequence, TenantId, Version, WorkerId};
 use crate::job::{Job, Lane};
@@ -59,6 +59,9 @@ pub struct Run {
     pub reason: Option<Limit>,
     /// When somebody last asked for more attempts: its age counts from there.
     pub redriven_at: Option<Timestamp>,
+    /// When its turn came, for what somebody asked for long after its slot: a backfill, or a redriven run that waited for
+    /// an earlier one. Its age counts from there.
+    pub turn_at: Option<Timestamp>,
     /// Somebody asked it to stop while it was running.
     pub is_cancel_requested: bool,
     /// Follows it through logs and callbacks.
@@ -155,6 +158,8 @@ pub enum WaitingFor {
     Capacity,
     /// Its next attempt.
     Retry,
+    /// An earlier run of its job, with which it must not overlap.
+    EarlierRun,
 }
 
 /// A worker's time-limited claim on an attempt. Worker and attempt together are the fencing token:
@@ -215,11 +220,17 @@ impl WaitingFor {
             WaitingFor::Time => "time",
             WaitingFor::Capacity => "capacity",
             WaitingFor::Retry => "retry",
+            WaitingFor::EarlierRun => "earlier_run",
         }
     }
 }
 
 impl Run {
+    /// Whether it waits for an earlier run of its job.
+    pub fn is_behind(&self) -> bool {
+        self.state == RunState::Pending(WaitingFor::EarlierRun)
+    }
+
     /// Its public id.
     pub fn id(&self) -> RunId {
         RunId::new(self.sequence, self.job.shard())
@@ -241,6 +252,8 @@ impl Run {
     /// When it lapses unless it is claimed before: while it waits, if there is a limit.
     pub fn lapses_after(&self) -> Option<Timestamp> {
         match self.state {
+            // Its time begins with its turn.
+            RunState::Pending(WaitingFor::EarlierRun) if self.turn_at.is_some() => None,
             RunState::Pending(_) => self.start_by.map(|by| by.at),
             _ => None,
         }
@@ -257,9 +270,21 @@ impl Run {
         self.start_by = timeouts::start_by(&job.spec.policies, self);
     }
 
-    /// From when its age counts: its slot, or the last time somebody asked for more attempts.
+    /// From when its age counts: its slot, or the last time somebody asked for more attempts, or its turn.
     pub fn counts_from(&self) -> Timestamp {
-        self.redriven_at.unwrap_or(self.scheduled_for)
+        self.redriven_at.max(self.turn_at).unwrap_or(self.scheduled_for)
+    }
+
+    /// Nobody is ahead of it any more. What somebody asked for has all of its time from here on; a slot has what is left.
+    pub(crate) fn take_turn(&mut self, at: Timestamp) {
+        if self.turn_at.is_none() && self.redriven_at.is_none() {
+            return;
+        }
+        let turn_at = self.available_at.max(at);
+        let waited = turn_at.duration_since(self.counts_from()).max(SignedDuration::ZERO);
+        self.start_by =
+            self.start_by.map(|by| StartBy { at: by.at.checked_add(waited).unwrap_or(by.at), ..by });
+        self.turn_at = Some(turn_at);
     }
 
     /// How late its first attempt started after it was due, once it has started. Never negative.

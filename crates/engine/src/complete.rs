@@ -8,7 +8,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use punctual_domain::id::JobId;
 use punctual_domain::job::Job;
-use punctual_domain::lifecycle::{Charge, Verdict};
+use punctual_domain::lifecycle::{self, Charge, Verdict};
 use punctual_domain::policy::retry;
 use punctual_domain::run::{Limit, Run, RunState};
 use punctual_domain::work::Finished;
@@ -51,17 +51,25 @@ impl Engine {
             if has_retries {
                 self.wakes.claimable();
             }
+            if recorded.iter().flatten().any(|concluded| concluded.released.is_some()) {
+                self.wakes.claimable();
+            }
             let mut again = Vec::new();
-            for ((place, one), answer) in open.into_iter().zip(recorded) {
+            for ((place, mut one), answer) in open.into_iter().zip(recorded) {
                 match answer {
                     // The job changed since its next slot was computed: compute it anew.
                     Err(Refused::WrongVersion { .. } | Refused::NoJob) => again.push((place, one)),
+                    // Somebody asked it to stop since it was claimed: it ends here.
+                    Err(Refused::Lifecycle(lifecycle::Refused::AskedToStop)) => {
+                        one.run.is_cancel_requested = true;
+                        again.push((place, one));
+                    }
                     answer => {
-                        if let Ok(run) = &answer {
-                            self.metrics.completed(&one, run);
-                            tell(&one, run);
+                        if let Ok(concluded) = &answer {
+                            self.metrics.completed(&one, &concluded.run);
+                            tell(&one, &concluded.run);
                         }
-                        answers[place] = Some(answer);
+                        answers[place] = Some(answer.map(|concluded| concluded.run));
                     }
                 }
             }
@@ -79,6 +87,7 @@ impl Engine {
     fn decide(&self, finished: &Finished, report: Option<&Report>, now: Timestamp) -> Verdict {
         let run = &finished.run;
         match report {
+            None if run.is_cancel_requested => Verdict::Cancel,
             // It is as if it had not been claimed.
             None => Verdict::Retry { available_at: now, charge: Charge::Nothing, start_by: run.start_by },
             Some(report) => {

@@ -292,6 +292,7 @@ impl Engine {
             match self.heard(self.store.cancel(vec![cancellation], now).await)?.into_iter().next() {
                 Some(Ok(run)) => {
                     self.wakes.offer(successor.and_then(|successor| successor.due));
+                    self.wakes.claimable(); // One that waited for it may go on.
                     return Ok(run);
                 }
                 // The job changed since its next slot was computed: compute it anew.
@@ -362,6 +363,7 @@ fn refused_run(refused: Refused, id: RunId) -> Error {
         | Refused::WrongVersion { .. }
         | Refused::KeyTaken { .. }
         | Refused::StaleStep
+        | Refused::Overlap { .. }
         | Refused::Repeated => busy(),
     }
 }

@@ -66,6 +66,9 @@ impl Engine {
             tell(&run);
             ended.push(run);
         }
+        if !ended.is_empty() {
+            self.wakes.claimable(); // Those that waited for them may go on.
+        }
         Ok(ended)
     }
 }

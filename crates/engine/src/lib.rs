@@ -3,7 +3,7 @@
 //! The engine sees time, randomness and storage only through [`Clock`], [`Entropy`] and
 //! [`Store`](punctual_store::Store), so that a test or a simulator can move them. One step, one file:
 //! [`register`], `horizon`, [`fire`], `claim`, [`complete`], [`lapse`], [`reclaim`], [`history`], `retain`; beside it [`operations`], long
-//! work over many runs. [`Node::start`] starts their loops.
+//! work over many runs, such as a [`backfill`]. [`Node::start`] starts their loops.
 //! [`warnings`] are what its newest runs say about a job.
 //! [`timetables`] turns schedules into slots once for all jobs that share one; [`wheel`] holds the due entries of
 //! the near horizon, in time order; `desk` knows which workers have room; `pass` is the one loop driver.
@@ -26,6 +26,7 @@ mod placement;
 mod retain;
 mod wake;
 
+pub mod backfill;
 pub mod complete;
 pub mod fire;
 pub mod history;

@@ -2,6 +2,7 @@
 
 use axum::extract::Path;
 use http::StatusCode;
+use punctual_api::backfill::{Asked, Backfill, BackfillSlots};
 use punctual_api::job::{Facts, JobSpec, Pause, Purpose, Trigger, Upcoming, read_job};
 use punctual_api::ledger::LedgerEntry;
 use punctual_api::merge::patch_job;
@@ -10,7 +11,8 @@ use punctual_api::{Job, read};
 use punctual_domain::job::{self, Spec};
 use punctual_domain::{JobId, Version};
 use punctual_engine::Error as EngineError;
-use punctual_engine::history::{JobFilter, Seen};
+use punctual_engine::backfill;
+use punctual_engine::history::{JobFilter, Seen, Subject};
 use punctual_engine::register::{Registered, Waiting};
 use punctual_engine::warnings::Recent;
 
@@ -19,7 +21,7 @@ use crate::call::{Call, Text};
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::once::{answered, once, replay};
-use crate::runs;
+use crate::{operations, runs};
 
 type Outcome = Result<Answer, Error>;
 
@@ -281,6 +283,26 @@ async fn triggered_before(
     }
     let run = call.shared.engine.run(call.tenant, runs::run_id(&known.result)?).await?.run;
     triggered(call, &run).await.map(Answer::replayed)
+}
+
+pub(crate) async fn backfill(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let id = job_id(&id)?;
+    let body: Backfill = read::read(&text)?;
+    let Asked { from, to, rate, overlap } = body.to_domain()?;
+    let asked = backfill::Asked { from, to, rate: rate.unwrap_or(backfill::RATE), overlap };
+    if body.dry_run == Some(true) {
+        let slots = call.shared.engine.backfill_slots(call.tenant, id, &asked).await?;
+        let (job_id, backfill::Slots { count, first, last }) = (id.to_string(), slots);
+        return Ok(Answer::ok(&BackfillSlots { job_id, slots: count, first, last }));
+    }
+    operations::start_by(&call, &text, |request| {
+        let remember = |operation: &_, request: &mut Subject| {
+            request.result = operations::accepted(operation).to_text();
+        };
+        call.shared.engine.backfill(call.tenant, id, asked, request, remember)
+    })
+    .await
 }
 
 pub(crate) async fn upcoming(mut call: Call, Path(id): Path<String>) -> Outcome {

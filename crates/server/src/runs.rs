@@ -29,8 +29,12 @@ const STATES: [(&str, &str); 7] = [
     ("missed", "missed"),
 ];
 
-const WAITING_FOR: [(&str, WaitingFor); 3] =
-    [("time", WaitingFor::Time), ("capacity", WaitingFor::Capacity), ("retry", WaitingFor::Retry)];
+const WAITING_FOR: [(&str, WaitingFor); 4] = [
+    ("time", WaitingFor::Time),
+    ("capacity", WaitingFor::Capacity),
+    ("retry", WaitingFor::Retry),
+    ("earlier_run", WaitingFor::EarlierRun),
+];
 
 pub(crate) async fn list(mut call: Call) -> Outcome {
     let mut filter = filter(&mut call);

@@ -4,25 +4,23 @@
 
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_domain::id::Sequence;
-use punctual_store::{Lapse, Lapsed, Refused, Shards, Successor};
+use punctual_store::{Lapse, Lapsed, Refused, Shards};
 
-use crate::complete::Rows;
+use crate::complete::{Rows, Wanted};
 use crate::error::{Failed, failed};
-use crate::postgres::{Postgres, transact};
+use crate::postgres::Postgres;
 use crate::row::{Entry, millis, numbers, timestamp};
-use crate::work::Work;
 
 /// What is over, and one more.
 pub(crate) const LAPSED: &str = "
 select seq, revision, record, line, start_by from open_runs
-where start_by < $1 and line < 2 and ($2::smallint[] is null or shard = any($2))
+where start_by < $1 and line <> 2 and ($2::smallint[] is null or shard = any($2))
 order by start_by, seq limit $3";
 
 /// When the first of the others is over.
 pub(crate) const NEXT_LAPSE: &str = "
 select start_by from open_runs
-where start_by >= $1 and line < 2 and ($2::smallint[] is null or shard = any($2))
+where start_by >= $1 and line <> 2 and ($2::smallint[] is null or shard = any($2))
 order by start_by, seq limit 1";
 
 /// Nodes of older schemas leave times of runs that have other ones by now, or none.
@@ -76,17 +74,11 @@ impl Postgres {
         lapses: &[Lapse],
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Failed> {
-        let successors: Vec<(Sequence, Option<Successor>)> =
-            lapses.iter().map(|one| (one.run.sequence(), one.successor)).collect();
-        let answers: Vec<Result<Run, Refused>> = transact!(self, |client| {
-            let transaction = Work::begin(&mut client).await?;
-            let mut rows = Rows::lock(&transaction, &successors).await?;
-            let answers: Vec<_> = lapses.iter().map(|one| rows.lapse(one, now)).collect();
-            self.ensure(rows.ended(now).partitions).await?;
-            rows.write(&transaction, &self.wakeups, now).await?;
-            transaction.commit(self).await?;
-            Ok(answers)
-        })?;
+        let wanted: Vec<Wanted> = lapses.iter().map(|one| (one.run.sequence(), one.successor)).collect();
+        let lapse = |rows: &mut Rows| -> Vec<Result<Run, Refused>> {
+            lapses.iter().map(|one| rows.lapse(one, now)).collect()
+        };
+        let (answers, _) = self.with_rows(&wanted, now, lapse).await?;
         let mut told = Vec::with_capacity(answers.len());
         for (answer, lapse) in answers.into_iter().zip(lapses) {
             told.push(match answer {

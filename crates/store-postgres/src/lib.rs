@@ -23,6 +23,7 @@ mod leases;
 mod migrate;
 mod open_runs;
 mod operations;
+mod overlap;
 mod partition;
 mod people;
 mod placement;

@@ -8,6 +8,7 @@ use punctual_domain::job::{Job, JobState, Lane};
 use punctual_domain::ledger::Fate;
 use punctual_domain::lifecycle::{self, Event, Verdict};
 use punctual_domain::operation::{self, Operation};
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Run, RunState, StartBy, WaitingFor};
 pub use punctual_domain::work::{Heartbeat, Held};
@@ -124,6 +125,8 @@ pub struct Put {
     pub birth: Option<Birth>,
     /// What happens to its open runs.
     pub open_runs: OpenRuns,
+    /// Its runs may overlap from now on: those that wait for an earlier one go on.
+    pub lets_overlap: bool,
     /// Slots that this change skips.
     pub ledger: Vec<LedgerEntry>,
     /// The `Idempotency-Key` of the request, remembered in the same commit.
@@ -252,6 +255,10 @@ pub struct Birth {
     pub correlation_id: Option<Arc<str>>,
     /// Born running, leased to this worker: fire and claim in one write.
     pub claimed_by: Option<WorkerId>,
+    /// What happens if other runs of the job are open.
+    pub overlap: Overlap,
+    /// The slot before it, with which it shares an entry of the ledger if overlap skips both.
+    pub previous: Option<Timestamp>,
 }
 
 impl Birth {
@@ -283,6 +290,8 @@ impl Birth {
             finished_at: None,
             reason: None,
             redriven_at: None,
+            // A slot of the past is not late: its time begins when it may run.
+            turn_at: (self.cause == Cause::Backfill).then_some(self.available_at.max(now)),
             is_cancel_requested: false,
             correlation_id: self.correlation_id,
         };
@@ -332,6 +341,32 @@ pub struct Firing {
     pub progress: Option<Progress>,
     /// A new operation that makes runs for slots which this firing passes over.
     pub operation: Option<Operation>,
+    /// What follows if overlap leaves the slot without a run, where that is something else.
+    pub otherwise: Option<Otherwise>,
+}
+
+/// What follows a slot that gets no run, for jobs that count their fires: it is not one of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Otherwise {
+    /// As [`Firing::next`].
+    pub next: Option<Due>,
+    /// As [`Firing::over`].
+    pub over: Option<Retention>,
+}
+
+impl Firing {
+    /// Whose runs are born.
+    pub fn parent(&self) -> Parent {
+        Parent { job: self.due.key.job, tenant: self.due.key.tenant, version: self.due.version }
+    }
+
+    /// The same if overlap leaves its slot without a run.
+    pub fn without_run(self) -> Firing {
+        match self.otherwise {
+            Some(Otherwise { next, over }) => Firing { next, over, progress: None, ..self },
+            None => self,
+        }
+    }
 }
 
 /// Asks for a run outside the schedule.
@@ -375,6 +410,21 @@ pub struct Conclusion {
     pub verdict: Verdict,
     /// If the run ends: what that means for a job that counts from completion.
     pub successor: Option<Successor>,
+}
+
+/// What the end of an attempt came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Concluded {
+    /// The run as it is now.
+    pub run: Run,
+    /// The run that waited for it and goes on.
+    pub released: Option<RunId>,
+}
+
+impl From<Run> for Concluded {
+    fn from(run: Run) -> Self {
+        Concluded { run, released: None }
+    }
 }
 
 /// What the end of a run brings, for jobs that count from completion. The end is recorded as the job's last
@@ -517,7 +567,8 @@ pub enum Effect {
     Redrive(Vec<RunId>),
     /// What [`crate::Store::acknowledge`] does, each run for itself.
     Acknowledge(Vec<RunId>),
-    /// Runs of a job. Refused with `NoJob` or `WrongVersion` unless the job is there at this version, in whatever state.
+    /// Runs of a job. Refused with `NoJob` or `WrongVersion` unless the job is there at this version, in whatever state;
+    /// with `Overlap` if the line in which they would wait has not room for all of them.
     Births {
         /// The job.
         job: JobId,
@@ -525,6 +576,8 @@ pub enum Effect {
         version: Version,
         /// The runs.
         births: Vec<Birth>,
+        /// The job is over: it is kept as long as these runs.
+        is_over: bool,
     },
 }
 

@@ -165,6 +165,7 @@ fn leased(number: u64, target: Target) -> Leased {
         finished_at: None,
         reason: None,
         redriven_at: None,
+        turn_at: None,
         is_cancel_requested: false,
         correlation_id: None,
     };

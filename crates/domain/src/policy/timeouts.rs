@@ -67,7 +67,10 @@ pub fn next_start(policies: &Policies, run: &Run) -> Option<StartBy> {
 pub fn start_by(policies: &Policies, run: &Run) -> Option<StartBy> {
     match (run.started_at, run.redriven_at) {
         // When it became available is the nearest to its slot and spread that it still knows.
-        (None, None) => first_start(&policies.timeouts, run.scheduled_for, run.available_at),
+        (None, None) => {
+            let due_at = run.turn_at.unwrap_or(run.available_at);
+            first_start(&policies.timeouts, run.counts_from(), due_at)
+        }
         // What somebody asked for is not too late before it was tried.
         (_, Some(_)) if run.charged + run.lost == 0 => None,
         _ => next_start(policies, run),

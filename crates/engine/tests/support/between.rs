@@ -11,9 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing, Heartbeat,
-    Held, JobFilter, Lapse, Lapsed, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail,
-    RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing,
+    Heartbeat, Held, JobFilter, Lapse, Lapsed, Memory, OperationFilter, Page, PageRequest, Put, Refused,
+    RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -156,7 +156,7 @@ between! {
         fn put_jobs(puts: Vec<Put>, now: Timestamp) -> Vec<Result<(), Refused>>;
         fn trigger(triggers: Vec<Trigger>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn fire(firings: Vec<Firing>, now: Timestamp) -> Vec<Result<Vec<Run>, Refused>>;
-        fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Concluded, Refused>>;
         fn cancel(cancellations: Vec<Cancellation>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn lapse(lapses: Vec<Lapse>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn redrive(runs: &[RunId], now: Timestamp) -> Vec<Result<Run, Refused>>;

@@ -88,10 +88,12 @@ enum State {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
 enum WaitingFor {
     Time,
     Capacity,
     Retry,
+    EarlierRun,
 }
 
 /// The word of a choice, as the API has it.
@@ -176,6 +178,7 @@ fn page(run: &Run, now: Timestamp) -> String {
             let limit = limit.unwrap_or_default();
             format!("{}, waits for {what} until {}{limit}", summary.state, moment::full(at, now))
         }
+        (Some(what), None) => format!("{}, waits for {what}", summary.state),
         _ if summary.is_cancel_requested && summary.finished_at.is_none() => {
             format!("{}, asked to stop", summary.state)
         }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use punctual_domain::id::{JobId, ShardId};
-use punctual_domain::operation::Kind;
 use punctual_domain::tenant::TenantName;
 use punctual_store::Error;
 use punctual_store::record::fate_of;
@@ -242,11 +241,11 @@ fn operations(checked: &mut Checked, connection: &Connection) -> Result<(), Erro
         {
             checked.find("operations", format!("operation {id} is not where its state says"));
         }
-        if let Kind::CatchUp(catch_up) = &operation.kind
+        if let Some(job) = operation.kind.job()
             && operation.is_running()
-            && !jobs.exists(params![catch_up.job.as_bytes(), operation.tenant.0]).map_err(failed)?
+            && !jobs.exists(params![job.as_bytes(), operation.tenant.0]).map_err(failed)?
         {
-            let what = format!("operation {id} is for job {}, which is not there", catch_up.job);
+            let what = format!("operation {id} is for job {job}, which is not there");
             checked.find("operations", what);
         }
         Ok(())

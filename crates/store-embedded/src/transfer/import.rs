@@ -134,6 +134,7 @@ impl Import<'_> {
         }
         match run.state {
             RunState::Running(_) => Ok(()),
+            _ if run.is_behind() => Ok(()),
             _ if run.available_at > self.now => self.line(
                 "insert or replace into delayed values (?1, ?2, ?3)",
                 params![millis(run.available_at), sequence, run.job.shard().0],

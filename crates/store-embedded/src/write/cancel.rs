@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_domain::id::RunId;
+use punctual_domain::id::{JobId, RunId};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_store::{Cancellation, Error, Lapse, Refused, Successor};
 use rusqlite::{OptionalExtension, params};
@@ -49,6 +49,7 @@ impl Batch<'_> {
             self.dequeue(&before)?;
             self.end(&entry)?;
             self.succeed(run.job, successor, now)?;
+            self.release(run.job, now)?;
         } else {
             self.keep_open(entry, now)?;
         }
@@ -62,7 +63,8 @@ impl Batch<'_> {
             refuse!(lifecycle::Refused::WrongState { state, event: "redriven" });
         }
         let Some((mut entry, table)) = self.ended(id)? else { refuse!(Refused::NoRun) };
-        if let Err(refused) = lifecycle::apply(&mut entry.run, Event::Redriven { at: now }) {
+        let is_behind = self.open_of(entry.run.job).is_any() && self.is_ruled(entry.run.job)?;
+        if let Err(refused) = lifecycle::apply(&mut entry.run, Event::Redriven { at: now, is_behind }) {
             refuse!(refused);
         }
         // Its own version of the job may be gone by now; it goes on with the current one.
@@ -102,6 +104,16 @@ impl Batch<'_> {
     /// An ended run and the table it is in.
     fn ended(&self, id: RunId) -> Result<Option<(Entry, String)>, Error> {
         ended_run(self.connection, &self.memory.partitions, id)
+    }
+
+    /// Whether a job has another overlap policy than `allow`.
+    fn is_ruled(&self, job: JobId) -> Result<bool, Error> {
+        let sql = "select record ->> '$.policies.overlap' is not null from jobs where id = ?1";
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.query_row([job.as_bytes()], |row| row.get(0)).optional())
+            .map(|found| found.unwrap_or(false))
+            .map_err(failed)
     }
 
     fn has_version(&self, entry: &Entry) -> Result<bool, Error> {

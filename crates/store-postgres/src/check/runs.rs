@@ -15,13 +15,13 @@ use uuid::Uuid;
 use super::walk::Rows;
 use crate::error::Failed;
 use crate::partition::{LATE, Partition, class, state_code};
-use crate::row::{DELAYED, READY, RUNNING, job_uuid, millis, shard, urgency, worker_uuid};
+use crate::row::{BEHIND, DELAYED, READY, RUNNING, job_uuid, millis, shard, urgency, worker_uuid};
 use crate::sequences::block_of;
 
 const OPEN: &str = "
 select o.seq, o.record, o.tenant, o.job, o.shard, o.line, o.lane, o.urgency, o.available_at, o.worker, o.queue, o.claimed_at,
     array(select v.version from job_versions v where v.id = o.job) || array(select j.version from jobs j where j.id = o.job),
-    o.start_by
+    o.start_by, o.behind
 from open_runs o";
 
 const HISTORY: &str = "select seq, record, tenant, job, class, state, keep_until from history";
@@ -89,6 +89,11 @@ fn open(checked: &mut Checked, run: &Run, row: &Row) {
             checked.running += 1;
             if line != RUNNING {
                 checked.find("open_runs", format!("run {id} is running and waits in a line"));
+            }
+        }
+        RunState::Pending(_) if run.is_behind() => {
+            if line != BEHIND || row.get::<_, Option<i64>>(14) != Some(millis(run.scheduled_for)) {
+                checked.find("open_runs", format!("run {id} waits for an earlier run and in a line"));
             }
         }
         RunState::Pending(_) if ![DELAYED, READY].contains(&line) => {

@@ -3,6 +3,7 @@
 //! A store's tests call [`conformance!`](crate::conformance!) with a function that runs one case on a
 //! fresh store. Store behaviour is tested here and nowhere else; a new rule is a new case.
 
+pub mod behind;
 pub mod claim;
 pub mod complete;
 pub mod ended;
@@ -11,6 +12,7 @@ pub mod history;
 pub mod interrupted;
 pub mod lapse;
 pub mod operation;
+pub mod overlap;
 pub mod placement;
 pub mod reclaim;
 pub mod register;
@@ -83,6 +85,21 @@ macro_rules! conformance {
                 a_step_redrives_with_its_cursor, a_step_acknowledges_with_its_cursor,
                 a_step_gives_birth_with_its_cursor, a_step_accounts_for_slots, a_firing_starts_an_operation,
                 ended_operations_are_forgotten;
+            overlap: under_allow_runs_run_beside_each_other, under_skip_slots_get_no_run_while_one_is_open,
+                under_queue_one_a_single_run_waits, under_queue_all_runs_wait_oldest_slot_first,
+                under_cancel_running_the_new_run_takes_the_place_of_others, a_retry_lets_nobody_pass,
+                a_cancelled_run_lets_the_next_go_on, a_lost_run_holds_the_next_until_it_is_reclaimed,
+                a_redriven_run_waits_for_its_turn, an_edit_of_the_policy_keeps_or_releases_what_waits,
+                an_edit_finds_the_runs_that_are_open, deleting_a_job_cancels_what_waits_for_an_earlier_run,
+                a_pause_keeps_what_waits, a_trigger_is_refused_where_there_is_no_place,
+                a_step_waits_for_room_or_counts_what_it_skips, a_slot_is_accounted_for_once,
+                a_slot_without_a_run_is_no_fire, runs_that_end_together_let_one_go_on,
+                births_and_ends_at_once_leave_nobody_behind;
+            behind: a_run_lapses_while_it_waits_for_an_earlier_one, a_lapse_lets_the_next_go_on,
+                runs_that_lapse_together_let_one_go_on, what_was_missed_is_over_for_the_next_slot,
+                a_retry_that_lapses_lets_the_next_go_on, a_retry_that_waits_makes_way_for_a_newer_run,
+                a_lapse_goes_on_while_the_job_is_paused, the_time_of_a_backfill_begins_with_its_turn,
+                the_time_of_a_redriven_run_begins_with_its_turn, an_edit_gives_limits_to_runs_that_wait;
             ended: a_job_that_is_over_goes_with_its_history, a_now_job_goes_too, an_open_run_keeps_its_job,
                 a_dead_letter_keeps_its_job, a_later_run_keeps_its_job, a_job_that_was_changed_since_stays,
                 a_deleted_job_goes_with_its_history, a_period_from_completion_is_over_when_its_last_run_says_so;

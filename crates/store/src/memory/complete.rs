@@ -9,7 +9,9 @@ use punctual_domain::{Attempt, Run};
 
 use super::state::State;
 use crate::error::Refused;
-use crate::verbs::{Cancellation, Claim, Conclusion, Heartbeat, Held, Lapse, Lapsed, Shards, Successor};
+use crate::verbs::{
+    Cancellation, Claim, Concluded, Conclusion, Heartbeat, Held, Lapse, Lapsed, Shards, Successor,
+};
 
 impl State {
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Vec<Run> {
@@ -71,7 +73,7 @@ impl State {
         self.liveness.heartbeat(worker, held, now, |sequence| open.get(&sequence).map(|entry| &entry.run))
     }
 
-    pub(super) fn complete(&mut self, conclusion: Conclusion, now: Timestamp) -> Result<Run, Refused> {
+    pub(super) fn complete(&mut self, conclusion: Conclusion, now: Timestamp) -> Result<Concluded, Refused> {
         let Conclusion { worker, held, report, verdict, successor } = conclusion;
         let stale = lifecycle::Refused::StaleLease { attempt: held.attempt };
         let mut entry = self.open.get(&held.sequence).cloned().ok_or(stale)?;
@@ -87,11 +89,12 @@ impl State {
         if run.state.is_ended() {
             self.end(entry, now);
             self.succeed(run.job, successor, now);
-        } else {
-            self.enqueue(&run, now);
-            self.open.insert(held.sequence, entry);
+            let released = self.release(run.job, now);
+            return Ok(Concluded { run, released });
         }
-        Ok(run)
+        self.enqueue(&run, now);
+        self.open.insert(held.sequence, entry);
+        Ok(run.into())
     }
 
     pub(super) fn expired(&mut self, lease: Duration, now: Timestamp, limit: usize) -> Vec<Run> {
@@ -146,6 +149,7 @@ impl State {
             self.open.remove(&run.sequence);
             self.end(entry, now);
             self.succeed(run.job, successor, now);
+            self.release(run.job, now);
         } else {
             self.open.insert(run.sequence, entry);
         }

@@ -7,6 +7,7 @@ mod complete;
 mod due;
 mod history;
 mod operation;
+mod overlap;
 mod register;
 mod state;
 mod transfer;
@@ -25,9 +26,9 @@ use crate::figures::Figures;
 use crate::page::{Page, PageRequest};
 use crate::store::Store;
 use crate::verbs::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter, Lapse,
-    Lapsed, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject,
-    Trigger,
+    Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter,
+    Lapse, Lapsed, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored,
+    Subject, Trigger,
 };
 use state::State;
 
@@ -200,7 +201,7 @@ impl Store for Memory {
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Concluded, Refused>>, Error> {
         let mut state = self.state();
         Ok(conclusions.into_iter().map(|conclusion| state.complete(conclusion, now)).collect())
     }

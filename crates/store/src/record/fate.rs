@@ -3,12 +3,13 @@
 use punctual_domain::ledger::Fate;
 
 /// A new one goes to the end.
-const FATES: [Fate; 5] = [
+const FATES: [Fate; 6] = [
     Fate::MissedCatchUp,
     Fate::MissedStartWindow,
     Fate::SkippedPause,
     Fate::SkippedCancel,
     Fate::MissedDeadline,
+    Fate::SkippedOverlap,
 ];
 
 /// The number of a fate.

@@ -11,6 +11,7 @@ use punctual_domain::job::{Carried, Http, Job, JobState, Lane, Method, Pause, Sp
 use punctual_domain::policy::Policies;
 use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::policy::failures::Failures;
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::policy::retry::{Backoff, Retry};
 use punctual_domain::policy::timeouts::Timeouts;
@@ -19,6 +20,7 @@ use punctual_schedule::{Schedule, dst};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::overlap::OverlapRecord;
 use super::{damaged, millis, timestamp};
 use crate::error::Error;
 
@@ -136,6 +138,8 @@ struct PoliciesRecord {
     min_duration: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     days: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    overlap: Option<OverlapRecord>,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -380,6 +384,7 @@ fn defaults() -> Policies {
             min_duration: None,
         },
         retention: Retention::Week,
+        overlap: Overlap::Allow,
     }
 }
 
@@ -419,6 +424,7 @@ fn encode_policies(policies: &Policies) -> PoliciesRecord {
         deadline: timeouts.deadline.map(ms),
         min_duration: timeouts.min_duration.map(ms),
         days: (policies.retention != defaults.retention).then(|| policies.retention.days()),
+        overlap: (policies.overlap != defaults.overlap).then(|| policies.overlap.into()),
     }
 }
 
@@ -456,6 +462,9 @@ fn decode_policies(record: &PoliciesRecord) -> Option<Policies> {
     timeouts.min_duration = record.min_duration.map(ms);
     if let Some(days) = record.days {
         policies.retention = Retention::of_days(days.into())?;
+    }
+    if let Some(overlap) = &record.overlap {
+        policies.overlap = overlap.into();
     }
     Some(policies)
 }
@@ -549,6 +558,7 @@ mod tests {
                 min_duration: Some(Duration::from_millis(1)),
             },
             retention: Retention::Year,
+            overlap: Overlap::QueueAll { max: 3 },
         };
         job.spec.correlation_id = Some("corr".into());
         job
@@ -562,13 +572,18 @@ mod tests {
             job
         };
         let (base, cap) = (Duration::from_secs(2), Duration::from_secs(20));
-        for job in [
-            job(),
-            full(),
+        let retried = [
             backoff(Backoff::Linear { base, cap }),
             backoff(Backoff::Fixed { delay: base }),
             backoff(Backoff::List { delays: vec![cap, base] }),
-        ] {
+        ];
+        let policies = [Overlap::Skip, Overlap::QueueOne, Overlap::CancelRunning];
+        let overlapping = policies.map(|overlap| {
+            let mut job = job();
+            job.spec.policies.overlap = overlap;
+            job
+        });
+        for job in [job(), full()].into_iter().chain(retried).chain(overlapping) {
             let bytes = encode_job(&job).expect("encodes");
             assert_eq!(decode_job(job.id, job.tenant, job.version, &bytes).expect("decodes"), job);
         }

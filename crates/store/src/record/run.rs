@@ -35,11 +35,15 @@ const REPORTED: u16 = 1 << 9;
 const ATTEMPTS: u16 = 1 << 10;
 const CANCEL: u16 = 1 << 11;
 const MORE: u16 = 1 << 12;
+/// It waits for an earlier run. A bit beside the state, because nodes of the version before, which know nothing of overlap,
+/// read it as waiting for capacity; they do not find it in the line.
+const BEHIND: u16 = 1 << 13;
 
 /// What few records have. It is told by a byte at the end, which readers that know nothing of it pass over.
 const START_BY: u8 = 1;
 const REASON: u8 = 1 << 1;
 const REDRIVEN: u8 = 1 << 2;
+const TURN: u8 = 1 << 3;
 
 /// The part of a record that is read without the rest, to find and to filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +102,8 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
         | flag(is_told && reported.is_some(), REPORTED)
         | flag(!is_told, ATTEMPTS)
         | flag(run.is_cancel_requested, CANCEL)
-        | flag(run.start_by.is_some() || run.reason.is_some() || run.redriven_at.is_some(), MORE);
+        | flag(has_more(run), MORE)
+        | flag(run.is_behind(), BEHIND);
     let mut put = Put(Vec::with_capacity(96));
     put.byte(FORM);
     put.byte(state_code(run.state));
@@ -144,12 +149,17 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
     put.0
 }
 
+fn has_more(run: &Run) -> bool {
+    run.start_by.is_some() || run.reason.is_some() || run.redriven_at.is_some() || run.turn_at.is_some()
+}
+
 fn put_more(put: &mut Put, run: &Run, born: i64) {
     let flag = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
     put.byte(
         flag(run.start_by.is_some(), START_BY)
             | flag(run.reason.is_some(), REASON)
-            | flag(run.redriven_at.is_some(), REDRIVEN),
+            | flag(run.redriven_at.is_some(), REDRIVEN)
+            | flag(run.turn_at.is_some(), TURN),
     );
     if let Some(by) = run.start_by {
         put.byte(limit_code(by.limit));
@@ -158,7 +168,7 @@ fn put_more(put: &mut Put, run: &Run, born: i64) {
     if let Some(limit) = run.reason {
         put.byte(limit_code(limit));
     }
-    if let Some(at) = run.redriven_at {
+    for at in [run.redriven_at, run.turn_at].into_iter().flatten() {
         put.signed(millis(at) - born);
     }
 }
@@ -169,6 +179,7 @@ struct More {
     start_by: Option<StartBy>,
     reason: Option<Limit>,
     redriven_at: Option<Timestamp>,
+    turn_at: Option<Timestamp>,
 }
 
 fn take_more(
@@ -187,6 +198,9 @@ fn take_more(
     }
     if has & REDRIVEN != 0 {
         more.redriven_at = Some(time(take)?);
+    }
+    if has & TURN != 0 {
+        more.turn_at = Some(time(take)?);
     }
     Ok(more)
 }
@@ -250,7 +264,11 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         cause: cause_of(codes & 0b111).ok_or_else(|| damaged("a run without a cause"))?,
         scheduled_for,
         part,
-        state: state_of(state, lease)?,
+        state: match (state_of(state, lease)?, has & BEHIND != 0) {
+            (RunState::Pending(_), true) => RunState::Pending(WaitingFor::EarlierRun),
+            (_, true) => return Err(damaged("a run that is not pending and waits for an earlier one")),
+            (state, false) => state,
+        },
         available_at,
         start_by: more.start_by,
         attempt,
@@ -265,6 +283,7 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         finished_at,
         reason: more.reason,
         redriven_at: more.redriven_at,
+        turn_at: more.turn_at,
         is_cancel_requested: has & CANCEL != 0,
         correlation_id,
     };
@@ -331,7 +350,7 @@ fn state_code(state: RunState) -> u8 {
     match state {
         RunState::Running(_) => RUNNING,
         RunState::Pending(WaitingFor::Time) => 2,
-        RunState::Pending(WaitingFor::Capacity) => 3,
+        RunState::Pending(WaitingFor::Capacity | WaitingFor::EarlierRun) => 3,
         RunState::Pending(WaitingFor::Retry) => 4,
         RunState::Succeeded => 10,
         RunState::Failed => 11,
@@ -391,6 +410,7 @@ mod tests {
             finished_at: None,
             reason: None,
             redriven_at: None,
+            turn_at: None,
             is_cancel_requested: false,
             correlation_id: None,
         };
@@ -438,15 +458,21 @@ mod tests {
             reason: Some(Limit::StartWindow),
             ..limited.clone()
         };
-        let runs = [(pending, Vec::new()), (born, attempts), (ended, succeeded), (full, twice)];
-        runs.into_iter().chain([(limited, Vec::new()), (missed, Vec::new())]).collect()
+        let behind = Run { state: RunState::Pending(WaitingFor::EarlierRun), ..pending.clone() };
+        let limited_behind = Run { start_by: limited.start_by, ..behind.clone() };
+        let backfilled = Run { cause: Cause::Backfill, turn_at: Some(at(9)), ..limited_behind.clone() };
+        let redriven = Run { attempt: 2, ..behind.clone() };
+        let mut cases = vec![(pending, Vec::new()), (born, attempts), (ended, succeeded)];
+        cases.extend([(full, twice.clone()), (behind, Vec::new()), (redriven, twice)]);
+        cases.extend([limited, missed, limited_behind, backfilled].map(|run| (run, Vec::new())));
+        cases
     }
 
     /// The bytes of a run with limits as a reader takes them that knows nothing of limits.
     #[test]
     fn what_few_records_have_is_at_the_end_and_can_be_passed_over() {
         for (run, attempts) in cases() {
-            let plain = Run { start_by: None, reason: None, redriven_at: None, ..run.clone() };
+            let plain = Run { start_by: None, reason: None, redriven_at: None, turn_at: None, ..run.clone() };
             let (record, mut without) = (encode_run(&run, &attempts), encode_run(&plain, &attempts));
             without[4] |= record[4] & (MORE >> 8) as u8;
             assert!(record.starts_with(&without));

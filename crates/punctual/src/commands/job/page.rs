@@ -2,6 +2,7 @@
 
 use comfy_table::Cell;
 use jiff::{SignedDuration, Timestamp};
+use punctual_api::backfill::BackfillSlots;
 use punctual_api::job::{Job, Upcoming};
 use punctual_api::ledger::LedgerEntry;
 use punctual_api::retry::Retry;
@@ -83,6 +84,13 @@ pub(super) fn page(
     fact("min duration", limit(spec.min_duration));
     fact("catch up", spec.catch_up.as_ref().and_then(|catch_up| catch_up.policy.clone()));
     fact(
+        "overlap",
+        spec.overlap.as_ref().and_then(|overlap| {
+            let most = overlap.max.map(|most| format!(", at most {most} wait")).unwrap_or_default();
+            Some(format!("{}{most}", overlap.policy.as_ref()?))
+        }),
+    );
+    fact(
         "queue",
         spec.queue
             .as_ref()
@@ -129,6 +137,15 @@ pub(super) fn page(
         page.push_str(&format!("\nwarning: {warning}\n"));
     }
     page
+}
+
+/// What a backfill would run.
+pub(super) fn backfill(slots: &BackfillSlots, now: Timestamp) -> String {
+    let (first, last) = (moment::full(slots.first, now), moment::full(slots.last, now));
+    match slots.slots {
+        1 => format!("1 slot would run: {first}\n"),
+        many => format!("{many} slots would run, from {first} to {last}\n"),
+    }
 }
 
 fn length(of: Duration) -> String {

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::Context;
 use clap::Args;
 use punctual_api::job::{Job, JobSpec};
-use punctual_api::policies::{CatchUp, Retention};
+use punctual_api::policies::{CatchUp, Overlap, Retention};
 use punctual_api::retry::{self, Retry};
 use punctual_api::schedule::{KINDS, Schedule};
 use punctual_api::target::{Discard, Function, Headers, Http, Target};
@@ -98,6 +98,12 @@ pub(super) struct Flags {
     /// Slots reached too late: latest, none or all [default: latest]
     #[arg(long, value_name = "POLICY", help_heading = "Policies")]
     catch_up: Option<String>,
+    /// While a run is open: allow, skip, queue_one, queue_all or cancel_running [default: allow]
+    #[arg(long, value_name = "POLICY", help_heading = "Policies")]
+    overlap: Option<String>,
+    /// With --overlap queue_all: how many runs wait at most [default: 100]
+    #[arg(long, value_name = "N", help_heading = "Policies")]
+    overlap_max: Option<u32>,
     /// Days that history is kept: 1, 7, 30 or 400 [default: 7]
     #[arg(long, value_name = "DAYS", help_heading = "Policies")]
     retention: Option<u16>,
@@ -153,6 +159,7 @@ impl Flags {
                 .catch_up
                 .clone()
                 .map(|policy| CatchUp { policy: Some(policy), ..CatchUp::default() }),
+            overlap: overlap(self.overlap.as_deref(), self.overlap_max),
             timeout: self.timeout,
             retention: self.retention.map(|days| Retention { days: Some(days) }),
             correlation_id: self.correlation_id.clone(),
@@ -195,6 +202,12 @@ impl Flags {
             discard: self.discard.then_some(Discard {}),
         }
     }
+}
+
+/// What flags say about overlap, if they do.
+pub(super) fn overlap(policy: Option<&str>, max: Option<u32>) -> Option<Overlap> {
+    let overlap = Overlap { policy: policy.map(Into::into), max };
+    Some(overlap).filter(|overlap| *overlap != Overlap::default())
 }
 
 fn payload(text: &str) -> Result<Payload, Failure> {
