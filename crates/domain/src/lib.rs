@@ -30,7 +30,7 @@ pub use labels::Labels;
 pub use ledger::LedgerEntry;
 pub use operation::Operation;
 pub use placement::{Node, Ownership, Placement, Roles};
-pub use run::{Cause, Lease, Run, RunState, WaitingFor};
+pub use run::{Cause, Lease, Limit, Run, RunState, StartBy, WaitingFor};
 pub use shares::Shares;
 pub use tenant::{Tenant, TenantName};
 pub use work::{Finished, Held, Leased};

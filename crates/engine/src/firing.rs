@@ -350,7 +350,9 @@ impl Firing {
         }
         let is_flowing = desk.last_freed().is_some_and(|at| at.elapsed() < FLOW);
         let is_patient = self.engine.clock.now().duration_since(oldest) < PATIENCE;
-        (!is_flowing || !is_patient).then_some(None)
+        // Behind runs that can wait there is no waiting: born pending, slots are claimed before them.
+        let is_ahead = || has_backlog && self.engine.store.figures().waiting.is_batch_only();
+        (!is_flowing || !is_patient || is_ahead()).then_some(None)
     }
 
     /// Reads more of what is behind, unless what is due now is being read: first things first.
@@ -480,6 +482,8 @@ impl Engine {
                 RunState::Pending(WaitingFor::Time | WaitingFor::Capacity | WaitingFor::Retry) => {
                     is_claimable = true;
                 }
+                // The end of the one before says when.
+                RunState::Pending(WaitingFor::EarlierRun) => {}
                 _ => {}
             }
         }

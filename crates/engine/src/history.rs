@@ -22,6 +22,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::counts_from_completion;
 use crate::register::{Registered, busy, is_out_of_slots, next_slot, spread};
+use crate::warnings::Recent;
 
 /// A job and what its row does not say.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +54,9 @@ pub struct Upcoming {
     /// What a change of the clock does to it.
     pub note: Option<DstNote>,
 }
+
+/// Runs that tell about a job: the newest may not have ended yet.
+const RECENT: usize = 3;
 
 /// How long an `Idempotency-Key` is remembered.
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
@@ -171,14 +175,19 @@ impl Engine {
     }
 
     /// What a job's owner should know.
-    pub fn warnings(&self, job: &Job) -> Vec<String> {
+    pub fn warnings(&self, job: &Job, recent: &Recent) -> Vec<String> {
+        let now = self.clock.now();
         // What happens once is judged by when it was asked for: having happened is no reason to warn.
         let from = match job.spec.schedule.kind {
             Kind::Now | Kind::At(_) | Kind::After(_) => job.created_at - SignedDuration::from_millis(1),
-            Kind::Every(_) | Kind::Interval(_) | Kind::Cron(_) => self.clock.now(),
+            Kind::Every(_) | Kind::Interval(_) | Kind::Cron(_) => now,
         };
         match self.timetables.of(job) {
-            Ok(timetable) => timetable.warnings(from),
+            Ok(timetable) => {
+                let mut warnings = timetable.warnings(from);
+                warnings.extend(recent.warnings(job, &timetable, now));
+                warnings
+            }
             Err(error) => vec![error.to_string()],
         }
     }
@@ -198,10 +207,20 @@ impl Engine {
         }))
     }
 
-    /// The newest run of a job.
-    pub async fn last_run(&self, job: JobId) -> Result<Option<Run>, Error> {
-        let filter = RunFilter { job: Some(job), ..RunFilter::default() };
-        Ok(self.store.runs(&filter, PageRequest::first(1)).await?.items.into_iter().next())
+    /// The newest runs of a job.
+    pub async fn recent(&self, job: &Job) -> Result<Recent, Error> {
+        let filter = RunFilter { job: Some(job.id), ..RunFilter::default() };
+        let runs = self.store.runs(&filter, PageRequest::first(RECENT)).await?.items;
+        let mut recent = Recent { runs, took: None };
+        // Only the attempt itself tells how long its target took.
+        let watched = job.spec.policies.timeouts.min_duration.and(recent.success()).map(Run::id);
+        if let Some(id) = watched
+            && let Some(detail) = self.store.run(id).await?
+        {
+            let report = detail.attempts.into_iter().next_back().and_then(|attempt| attempt.report);
+            recent.took = report.map(|report| report.finished_at.duration_since(report.started_at));
+        }
+        Ok(recent)
     }
 
     /// The slots of a job after a time, paused or not.
@@ -298,6 +317,7 @@ impl Engine {
             match self.heard(self.store.cancel(vec![cancellation], now).await)?.into_iter().next() {
                 Some(Ok(run)) => {
                     self.wakes.offer(successor.and_then(|successor| successor.due));
+                    self.wakes.claimable(); // One that waited for it may go on.
                     return Ok(run);
                 }
                 // The job changed since its next slot was computed: compute it anew.
@@ -368,6 +388,7 @@ fn refused_run(refused: Refused, id: RunId) -> Error {
         | Refused::WrongVersion { .. }
         | Refused::KeyTaken { .. }
         | Refused::StaleStep
+        | Refused::Overlap { .. }
         | Refused::Repeated => busy(),
     }
 }

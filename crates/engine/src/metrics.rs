@@ -20,7 +20,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use punctual_domain::Outcome;
-use punctual_domain::run::{Run, RunState};
+use punctual_domain::run::{Limit, Run, RunState};
 use punctual_domain::work::Finished;
 use punctual_store::{Durations, Store};
 
@@ -36,6 +36,12 @@ const NONE: &str = "none";
 struct Ended {
     outcome: &'static str,
     r#type: String,
+}
+
+/// Why runs went on no more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
 }
 
 /// A lane.
@@ -81,6 +87,7 @@ pub struct Metrics {
     execution: Histogram,
     retries: Counter,
     dead: Counter,
+    lapsed: Family<Reason, Counter>,
     pub(crate) reclaimed: Counter,
     pub(crate) operation_steps: Counter,
     pub(crate) wheel: Gauge,
@@ -118,6 +125,7 @@ impl Default for Metrics {
             execution: seconds(),
             retries: Counter::default(),
             dead: Counter::default(),
+            lapsed: Family::default(),
             reclaimed: Counter::default(),
             operation_steps: Counter::default(),
             wheel: Gauge::default(),
@@ -152,7 +160,7 @@ impl Metrics {
         registry.register("fire_runs", "Runs that were fired", self.fired.clone());
         registry.register(
             "fire_missed_slots",
-            "Slots too old to run, by catch-up policy",
+            "Slots that were reached too late to run",
             self.missed.clone(),
         );
         registry.register("fire_stale_entries", "Due entries of older versions", self.stale.clone());
@@ -171,6 +179,11 @@ impl Metrics {
         registry.register("complete_attempts", "Attempts that ended", self.attempts.clone());
         registry.register("complete_retries", "Attempts that are followed by another", self.retries.clone());
         registry.register("complete_dead_letters", "Runs that failed for good", self.dead.clone());
+        let help = "Runs whose next attempt did not start in time, by what was over";
+        registry.register("lapse_runs", help, self.lapsed.clone());
+        for limit in Limit::ALL {
+            self.lapsed.get_or_create(&Reason { reason: limit.as_str() }).inc_by(0);
+        }
         let help = "Attempts taken from workers that gave no sign of life";
         registry.register("reclaim_attempts", help, self.reclaimed.clone());
         registry.register("operation_steps", "Steps of operations", self.operation_steps.clone());
@@ -216,7 +229,17 @@ impl Metrics {
             RunState::Failed | RunState::TimedOut => {
                 self.dead.inc();
             }
-            RunState::Running(_) | RunState::Succeeded | RunState::Cancelled => {}
+            RunState::Running(_) | RunState::Succeeded | RunState::Cancelled | RunState::Missed => {}
+        }
+    }
+
+    /// Counts a run that ended because its next attempt did not start in time.
+    pub(crate) fn lapsed(&self, run: &Run) {
+        if let Some(limit) = run.reason {
+            self.lapsed.get_or_create(&Reason { reason: limit.as_str() }).inc();
+        }
+        if run.state.is_dead() {
+            self.dead.inc();
         }
     }
 

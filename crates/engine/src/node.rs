@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::Epochs;
 use crate::firing::Firing;
+use crate::lapse::Lapsing;
 use crate::look::{Looking, hear};
 use crate::operations::Operating;
 use crate::pass::{Duty, chain, drive};
@@ -96,10 +97,12 @@ impl Node {
         others.spawn(drive(keeper.clone(), clock(), wakes, stopped.clone()));
         let operating = Operating::new(Arc::clone(&engine), epochs_now.clone());
         let retaining = Retaining { engine: Arc::clone(&engine), epochs: epochs_now.clone() };
+        let lapsing = Lapsing { engine: Arc::clone(&engine), epochs: epochs_now.clone() };
         firing.spawn(Firing::new(Arc::clone(&engine), epochs_now).run(quiesced.clone()));
         let claiming = Claiming::new(Arc::clone(&engine));
         let wakes = vec![Arc::clone(&engine.wakes.claimable), Arc::clone(&engine.desk.room_for_claim)];
         firing.spawn(drive(claiming, clock(), wakes, quiesced.clone()));
+        firing.spawn(drive(lapsing, clock(), Vec::new(), quiesced.clone()));
         let wakes = vec![Arc::clone(&engine.wakes.operations)];
         firing.spawn(drive(operating, clock(), wakes, quiesced));
         if engine.store.is_shared() {

@@ -9,9 +9,11 @@ use punctual_domain::attempt::Failure;
 use punctual_domain::job::{Spec, Target};
 use punctual_domain::operation::{DeadLetters, Kind};
 use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::run::{RunState, WaitingFor};
 use punctual_domain::work::{Finished, Held, Leased};
 use punctual_domain::{Outcome, Report, Run, TenantId};
+use punctual_engine::backfill::Asked;
 use punctual_engine::{Engine, Entropy, ManualClock, Node, Options, Seat};
 use punctual_schedule::{Schedule, Tzdb};
 use punctual_store::{Memory, PageRequest, RunFilter, Store};
@@ -393,4 +395,67 @@ async fn a_run_waits_for_a_worker_that_has_what_its_job_requires() {
     let born: Vec<_> = born.iter().filter(|leased| leased.run.job == special).collect();
     assert_eq!(born.len(), 1);
     assert_eq!(born[0].run.lease().unwrap().claimed_at, at("12:00:20"), "born running, at its slot");
+}
+
+fn overlapping(schedule: &str, overlap: Overlap) -> Spec {
+    let mut spec = Spec::new("job", Schedule::parse(schedule).unwrap(), Target::Discard);
+    spec.policies.overlap = overlap;
+    spec
+}
+
+#[tokio::test]
+async fn the_end_of_a_run_brings_the_one_that_waits_for_it_at_once() {
+    let world = World::idle().start().await;
+    world.seat.grant(10);
+    // Also where it was fired when overlap was allowed.
+    for before in [Overlap::QueueOne, Overlap::Allow] {
+        let spec = overlapping("* * * * * *", before);
+        let answers = world.engine.register(TenantId::DEFAULT, vec![(spec, None)]).await.unwrap();
+        let job = answers.into_iter().next().unwrap().unwrap().job;
+        world.advance(seconds(1)).await;
+        let first = world.given().await.remove(0);
+        let changed = overlapping("* * * * * *", Overlap::QueueOne);
+        world.engine.update(TenantId::DEFAULT, job.id, None, changed, Default::default()).await.unwrap();
+        world.advance(seconds(1)).await;
+        assert!(world.given().await.is_empty(), "there is room, but it waits");
+        let now = world.engine.now();
+        world.finish(first, report(Outcome::Succeeded, now)).await;
+        let second = world.given().await;
+        assert_eq!(second.len(), 1, "nobody had to look for it");
+        world.engine.delete(TenantId::DEFAULT, job.id, None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_backfill_makes_no_slot_of_another_job_late() {
+    let world = World::idle().start().await;
+    let filled = world.register("* * * * *").await;
+    let on_time = world.register("@every 10s").await;
+    let (from, to) = (at("00:00:00"), at("12:00:00"));
+    let asked = Asked { from, to, rate: 10_000, overlap: None };
+    world.engine.backfill(TenantId::DEFAULT, filled.id, asked, None, |_, _| ()).await.unwrap();
+    world.advance(seconds(1)).await;
+    // There is room for one attempt at a time, and hundreds wait for it. Room keeps coming free.
+    let mut worked_off = 0;
+    for second in 2..60 {
+        world.seat.grant(1);
+        let mut given = world.given().await;
+        assert_eq!(given.len(), 1, "at {second}");
+        worked_off += usize::from(given[0].run.job == filled.id);
+        let now = world.engine.now();
+        world.finish(given.remove(0), report(Outcome::Succeeded, now)).await;
+        world.advance(seconds(1)).await;
+        if second % 10 != 0 {
+            continue;
+        }
+        // A slot has come: it is given what comes free next.
+        world.seat.grant(1);
+        let leased = world.given().await.remove(0);
+        let now = world.engine.now();
+        assert_eq!((leased.run.job, leased.run.scheduled_for), (on_time.id, now), "it is not late");
+        world.finish(leased, report(Outcome::Succeeded, now)).await;
+    }
+    assert!(worked_off >= 50, "{worked_off}: the backfill goes on meanwhile");
+    let runs = world.runs().await;
+    assert!(runs.iter().filter(|run| run.state.as_str() == "pending").count() > 500, "they still wait");
 }

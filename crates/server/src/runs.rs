@@ -19,17 +19,22 @@ use crate::once::once;
 type Outcome = Result<Answer, Error>;
 
 /// The states a run can be in.
-const STATES: [(&str, &str); 6] = [
+const STATES: [(&str, &str); 7] = [
     ("pending", "pending"),
     ("running", "running"),
     ("succeeded", "succeeded"),
     ("failed", "failed"),
     ("timed_out", "timed_out"),
     ("cancelled", "cancelled"),
+    ("missed", "missed"),
 ];
 
-const WAITING_FOR: [(&str, WaitingFor); 3] =
-    [("time", WaitingFor::Time), ("capacity", WaitingFor::Capacity), ("retry", WaitingFor::Retry)];
+const WAITING_FOR: [(&str, WaitingFor); 4] = [
+    ("time", WaitingFor::Time),
+    ("capacity", WaitingFor::Capacity),
+    ("retry", WaitingFor::Retry),
+    ("earlier_run", WaitingFor::EarlierRun),
+];
 
 pub(crate) async fn list(mut call: Call) -> Outcome {
     let mut filter = filter(&mut call);

@@ -1,4 +1,4 @@
--- The schema of format 1. Nothing random-keyed is written per run: due entries move a little in time, open runs and
+-- The schema of format 1, with which every database begins; what came later is in `migrations/`. Nothing random-keyed is written per run: due entries move a little in time, open runs and
 -- history grow at their ends.
 
 create table meta (name text primary key, value) without rowid;

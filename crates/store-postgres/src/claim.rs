@@ -25,7 +25,7 @@ use crate::work::Work;
 
 /// Runs whose time has come get their turn, in portions.
 pub(crate) const PROMOTE: &str = "
-update open_runs o set line = case when left(o.queue, 1) = chr(1) then 3 else 1 end
+update open_runs o set line = case when left(o.queue, 1) = chr(1) then 4 else 1 end
 from (
     select seq from open_runs where line = 0 and available_at <= $1 order by available_at, seq limit 10000
     for update skip locked
@@ -43,9 +43,9 @@ order by lane, urgency, available_at, seq limit $1 for update skip locked";
 /// lines are found one after the other, by the index.
 pub(crate) const TAKE_REQUIRING: &str = "
 with recursive lines as (
-    (select queue from open_runs where line = 3 order by queue limit 1)
+    (select queue from open_runs where line = 4 order by queue limit 1)
     union all
-    select (select o.queue from open_runs o where o.line = 3 and o.queue > l.queue order by o.queue limit 1)
+    select (select o.queue from open_runs o where o.line = 4 and o.queue > l.queue order by o.queue limit 1)
     from lines l where l.queue is not null
 ), plain as materialized (
     select seq, revision, record, line, lane, urgency, available_at from open_runs
@@ -55,7 +55,7 @@ with recursive lines as (
     select o.seq, o.revision, o.record, o.line, o.lane, o.urgency, o.available_at
     from lines l cross join lateral (
         select seq, revision, record, line, lane, urgency, available_at from open_runs
-        where line = 3 and queue = l.queue and ($2::smallint[] is null or shard = any($2))
+        where line = 4 and queue = l.queue and ($2::smallint[] is null or shard = any($2))
         order by lane, urgency, available_at, seq limit $1 for update skip locked
     ) o
     where l.queue is not null and punctual_may_take(l.queue, $3, $5)
@@ -73,7 +73,7 @@ const NEXT: &str = "
 select coalesce(
     (select available_at from open_runs where line = 1 and ($1::smallint[] is null or shard = any($1))
      order by lane, urgency, available_at, seq limit 1),
-    (select available_at from open_runs where line = 3 and ($1::smallint[] is null or shard = any($1))
+    (select available_at from open_runs where line = 4 and ($1::smallint[] is null or shard = any($1))
      order by queue, lane, urgency, available_at, seq limit 1),
     (select available_at from open_runs where line = 0 and ($1::smallint[] is null or shard = any($1))
      order by available_at, seq limit 1))";
@@ -110,7 +110,7 @@ impl Postgres {
             (!claim.queues.is_empty()).then(|| claim.queues.iter().map(|queue| &**queue).collect());
         let labels: Vec<&str> = claim.labels.each().collect();
         let (limit, callers) = (claim.limit as i64, self.callers(now));
-        let claimed: Vec<Entry> = transact!(self, |client| {
+        let (claimed, late): (Vec<Entry>, Vec<Run>) = transact!(self, |client| {
             let promote = client.prepare_cached(PROMOTE).await?;
             let take = client.prepare_cached(if labels.is_empty() { TAKE } else { TAKE_REQUIRING }).await?;
             let lease = client.prepare_cached(LEASE).await?;
@@ -125,9 +125,13 @@ impl Postgres {
             }
             let rows = transaction.query(&take, &values).await?;
             let (mut sequences, mut revisions, mut records) = (Vec::new(), Vec::new(), Vec::new());
-            let mut claimed = Vec::with_capacity(rows.len());
+            let (mut claimed, mut late) = (Vec::with_capacity(rows.len()), Vec::new());
             for row in &rows {
                 let mut entry = Entry::read(row)?;
+                if entry.run.is_too_late(now) {
+                    late.push(entry.run);
+                    continue;
+                }
                 let event = Event::Claimed { worker: claim.worker, at: now };
                 if lifecycle::apply(&mut entry.run, event).is_err() {
                     continue;
@@ -148,9 +152,9 @@ impl Postgres {
             }
             transaction.moved(&moves);
             transaction.commit(self).await?;
-            Ok(claimed)
+            Ok((claimed, late))
         })?;
-        let runs = claimed.iter().map(|entry| entry.run.clone()).collect();
+        let runs = claimed.iter().map(|entry| entry.run.clone()).chain(late).collect();
         self.leases.keep(claimed);
         Ok(runs)
     }

@@ -40,7 +40,7 @@ impl Depth {
     }
 
     pub(crate) async fn load(&self, client: &Client<'_>) -> Result<(), Failed> {
-        let sql = "select lane, count(*) from open_runs where line in (1, 3) group by lane";
+        let sql = "select lane, count(*) from open_runs where line in (1, 4) group by lane";
         let mut waiting = Waiting::default();
         for row in client.query(sql, &[]).await.map_err(failed)? {
             waiting.add(lane(row.get(0))?, row.get::<_, i64>(1) as u64);

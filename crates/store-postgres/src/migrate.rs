@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// All migrations. The number is the place in the list, from 1.
-const MIGRATIONS: [Migration; 5] = [
+const MIGRATIONS: [Migration; 7] = [
     Migration { name: "start", sql: include_str!("../migrations/0001_start.sql"), compatible_with: 1 },
     // A node of the first schema owns all shards or none, and answers nobody while it owns none: those that come after
     // it wait until it goes.
@@ -38,6 +38,11 @@ const MIGRATIONS: [Migration; 5] = [
         sql: include_str!("../migrations/0004_databases.sql"),
         compatible_with: 1,
     },
+    // Older nodes do not know that a run may start until a time, and cannot read one that was missed.
+    Migration { name: "lapses", sql: include_str!("../migrations/0005_lapses.sql"), compatible_with: 1 },
+    // Older nodes know of no overlap policy: they make runs as if it were allowed, and leave runs behind when they end one
+    // that others wait for; those are found when a newer node looks.
+    Migration { name: "overlap", sql: include_str!("../migrations/0006_overlap.sql"), compatible_with: 1 },
     // Nodes of older schemas do not find runs that require something, but give those that wait for their time to anybody.
     Migration {
         name: "requirements",

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health,
-    Heartbeat, Held, Hint, JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter,
-    Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
+    Health, Heartbeat, Held, Hint, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Put,
+    Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 use crate::calls::Calls;
@@ -269,7 +269,7 @@ impl Store for Postgres {
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Concluded, Refused>>, Error> {
         self.write("complete", self.complete(conclusions, now)).await
     }
 
@@ -283,6 +283,14 @@ impl Store for Postgres {
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         self.write("cancel", self.cancel(&cancellations, now)).await
+    }
+
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+        self.read("lapsed", || self.lapsed(shards, now, limit)).await
+    }
+
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.write("lapse", self.lapse(&lapses, now)).await
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

@@ -83,6 +83,11 @@ impl Waiting {
         self.0[usize::from(lane.rank())]
     }
 
+    /// Whether some wait, and all of them in the last lane.
+    pub fn is_batch_only(&self) -> bool {
+        Lane::ALL.iter().all(|lane| (self.of(*lane) > 0) == (*lane == Lane::Batch))
+    }
+
     /// Some more wait.
     pub fn add(&mut self, lane: Lane, runs: u64) {
         self.0[usize::from(lane.rank())] += runs;

@@ -11,9 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing, Heartbeat,
-    Held, JobFilter, Lists, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter,
-    Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing, Heartbeat, Held, JobFilter, Lapse, Lapsed, Lists, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -26,6 +24,8 @@ pub(crate) struct Between {
     pub(crate) loses_answers: AtomicBool,
     /// Asked once when the next run may be claimed, it fails.
     pub(crate) loses_sight: AtomicBool,
+    /// Nobody is told which runs may not start any more.
+    pub(crate) hides_lapsed: AtomicBool,
     /// Nothing is done or answered.
     pub(crate) is_down: AtomicBool,
     /// How often it was asked.
@@ -85,6 +85,7 @@ impl Between {
             before_step: Mutex::default(),
             loses_answers: AtomicBool::new(false),
             loses_sight: AtomicBool::new(false),
+            hides_lapsed: AtomicBool::new(false),
             is_down: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
             damages: Mutex::default(),
@@ -155,6 +156,14 @@ macro_rules! between {
                 }
             }
 
+            async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+                self.reach()?;
+                match self.hides_lapsed.load(Ordering::Relaxed) {
+                    true => Ok(Lapsed::default()),
+                    false => self.store.lapsed(shards, now, limit).await,
+                }
+            }
+
             async fn step(
                 &self,
                 steps: Vec<Step>,
@@ -190,8 +199,9 @@ between! {
         fn put_jobs(puts: Vec<Put>, now: Timestamp) -> Vec<Result<(), Refused>>;
         fn trigger(triggers: Vec<Trigger>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn fire(firings: Vec<Firing>, now: Timestamp) -> Vec<Result<Vec<Run>, Refused>>;
-        fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Concluded, Refused>>;
         fn cancel(cancellations: Vec<Cancellation>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn lapse(lapses: Vec<Lapse>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn redrive(runs: &[RunId], now: Timestamp) -> Vec<Result<Run, Refused>>;
     }
     fn acquire(owner: WorkerId, shards: Shards, ttl: Duration, now: Timestamp) -> Vec<(ShardId, Epoch)>;

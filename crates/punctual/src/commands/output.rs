@@ -77,7 +77,7 @@ pub(crate) fn state(word: &str) -> Cell {
     match word {
         "active" | "succeeded" => cell.fg(Color::Green),
         "failed" | "timed_out" | "lost" => cell.fg(Color::Red),
-        "paused" | "cancelled" | "pending" => cell.fg(Color::Yellow),
+        "paused" | "cancelled" | "pending" | "missed" => cell.fg(Color::Yellow),
         "running" => cell.fg(Color::Cyan),
         _ => cell,
     }

@@ -126,8 +126,15 @@ impl Import<'_> {
         )?;
         let born = self.cells.born(self.connection, run, self.now)?;
         self.place(run, born)?;
+        if let Some(at) = run.lapses_after() {
+            self.line(
+                "insert or replace into lapses values (?1, ?2, ?3)",
+                params![millis(at), sequence, run.job.shard().0],
+            )?;
+        }
         match run.state {
             RunState::Running(_) => Ok(()),
+            _ if run.is_behind() => Ok(()),
             _ if run.available_at > self.now => self.line(
                 "insert or replace into delayed values (?1, ?2, ?3)",
                 params![millis(run.available_at), sequence, run.job.shard().0],

@@ -34,11 +34,17 @@ impl Batch<'_> {
         let mut claimed = Vec::new();
         for sequence in self.first_in_line(claim)? {
             let Some(mut entry) = self.open_run(sequence)? else { continue };
+            if entry.run.is_too_late(now) {
+                claimed.push(entry.run);
+                continue;
+            }
+            let lapses_after = entry.run.lapses_after();
             // Claiming changes nothing that its place in the line is made of.
             if lifecycle::apply(&mut entry.run, Event::Claimed { worker: claim.worker, at: now }).is_err() {
                 continue;
             }
             self.leave_ready(&entry.run)?;
+            self.leave_lapses(sequence, lapses_after)?;
             let number = entry.run.attempt;
             entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: now, report: None });
             claimed.push(entry.run.clone());

@@ -8,9 +8,7 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName, lifecycle};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health,
-    Heartbeat, Held, Hint, Home, JobFilter, Lists, MoveStep, Moved, OperationFilter, Page, PageRequest, Put,
-    Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health, Heartbeat, Held, Hint, Home, JobFilter, Lapse, Lapsed, Lists, MoveStep, Moved, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 use super::lists::Source;
@@ -320,15 +318,15 @@ impl Store for Several {
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Concluded, Refused>>, Error> {
         if let Some(only) = self.only() {
             return Store::complete(only, conclusions, now).await;
         }
         // A run is where it was born, unless it has moved: then the others are asked.
-        let is_elsewhere = |answer: &Result<Run, Refused>| {
+        let is_elsewhere = |answer: &Result<Concluded, Refused>| {
             matches!(answer, Err(Refused::Lifecycle(lifecycle::Refused::StaleLease { .. })))
         };
-        let mut answers: Vec<Option<Result<Run, Refused>>> = conclusions.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<Result<Concluded, Refused>>> = conclusions.iter().map(|_| None).collect();
         let born = |conclusion: &Conclusion| self.numbered(conclusion.held.sequence.database()).unwrap_or(0);
         for round in 0..self.databases.len() {
             let mut groups: Vec<Vec<usize>> = self.databases.iter().map(|_| Vec::new()).collect();
@@ -365,6 +363,20 @@ impl Store for Several {
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         let ask = |database, some: Vec<Cancellation>| Store::cancel(database, some, now);
         self.route(&cancellations, |one| one.run.shard(), may_have_moved, ask).await
+    }
+
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+        if let Some(only) = self.only() {
+            return Store::lapsed(only, shards, now, limit).await;
+        }
+        let parts = self.split(shards);
+        let ask = parts.iter().map(|(database, shards)| Store::lapsed(*database, shards, now, limit));
+        Ok(merge::lapsed(all(ask).await?, limit))
+    }
+
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let ask = |database, some: Vec<Lapse>| Store::lapse(database, some, now);
+        self.route(&lapses, |one| one.run.shard(), may_have_moved, ask).await
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

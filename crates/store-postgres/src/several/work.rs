@@ -19,9 +19,9 @@ use crate::row::{millis, numbers, urgency};
 /// What may be claimed, in order; also those whose time has come since somebody last claimed, and whether there are any.
 const WAITING: &str = "
 with recursive lines as (
-    (select queue from open_runs where line = 3 order by queue limit 1)
+    (select queue from open_runs where line = 4 order by queue limit 1)
     union all
-    select (select o.queue from open_runs o where o.line = 3 and o.queue > l.queue order by o.queue limit 1)
+    select (select o.queue from open_runs o where o.line = 4 and o.queue > l.queue order by o.queue limit 1)
     from lines l where l.queue is not null
 )
 select lane, urgency, available_at, seq,
@@ -39,7 +39,7 @@ from (
     (select o.lane, o.urgency, o.available_at, o.seq
      from lines l cross join lateral (
          select lane, urgency, available_at, seq from open_runs
-         where line = 3 and queue = l.queue and ($2::smallint[] is null or shard = any($2))
+         where line = 4 and queue = l.queue and ($2::smallint[] is null or shard = any($2))
          order by lane, urgency, available_at, seq limit $1
      ) o
      where l.queue is not null and punctual_may_take(l.queue, $3, $5))
@@ -93,6 +93,7 @@ impl Several {
             Some(error) if claimed.is_empty() => return Err(error),
             _ => {}
         }
+        // Those that are too late stand among the others, in the order of their turns.
         claimed.sort_by_key(|run| (run.lane.rank(), urgency(run), run.available_at, run.sequence));
         Ok(claimed)
     }

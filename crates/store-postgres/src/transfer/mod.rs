@@ -26,6 +26,10 @@ use crate::sequences::BLOCKS;
 /// The setting that says how far a copy into this database is.
 const NOTE: &str = "copy";
 
+const MARK_AHEAD: &str = "
+update open_runs set is_followed = true where line < 3 and not is_followed
+    and job in (select job from open_runs where line = 3)";
+
 /// One moment, and nobody writes. What is not there yet was never in use.
 const HOLD: &str = "
 begin isolation level repeatable read;
@@ -209,6 +213,8 @@ impl Transfer for Side {
             let sql = "update sequences set block = greatest(block, $1)";
             inner.client.execute(sql, &[&(after * BLOCKS)]).await.map_err(failed)?;
         }
+        // Which runs others wait for is not in the pieces.
+        inner.client.batch_execute(MARK_AHEAD).await.map_err(failed)?;
         // Whoever starts next needs to know how large the tables are.
         inner.client.batch_execute("analyze").await.map_err(failed)?;
         Ok(())

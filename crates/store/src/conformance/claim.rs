@@ -224,9 +224,9 @@ pub async fn waiting_runs_are_counted_by_lane(store: Arc<dyn Store>) {
     let worker = world.worker();
     let claimed = world.claim(worker, 2).await;
     assert_eq!(waiting(), [0, 0, 1]);
-    let later = Verdict::Retry { available_at: world.after(60), charge: Charge::Attempt };
+    let later = Verdict::Retry { available_at: world.after(60), charge: Charge::Attempt, start_by: None };
     world.conclude(worker, &claimed[0], Outcome::Failed, later).await.expect("recorded");
-    let now = Verdict::Retry { available_at: world.now, charge: Charge::Nothing };
+    let now = Verdict::Retry { available_at: world.now, charge: Charge::Nothing, start_by: None };
     world.conclude(worker, &claimed[1], Outcome::Failed, now).await.expect("recorded");
     assert_eq!(waiting(), [0, 0, 2]);
     let pending = RunFilter { waiting_for: Some(WaitingFor::Capacity), ..RunFilter::default() };
