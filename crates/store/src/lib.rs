@@ -18,7 +18,6 @@ mod page;
 pub mod record;
 mod store;
 pub mod transfer;
-pub mod turns;
 mod verbs;
 
 pub mod conformance;

@@ -21,13 +21,10 @@ pub fn line_of(run: &Run) -> Cow<'_, str> {
     }
 }
 
-/// Whether a claim may take runs from a line.
+/// Whether a claim may take runs from a line that requires something.
 pub fn may_take(claim: &Claim, line: &str) -> bool {
-    match line.strip_prefix(MARK).and_then(|rest| rest.split_once(MARK)) {
-        None => claim.serves(line),
-        Some((required, queue)) => {
-            claim.serves(queue)
-                && required.parse::<Labels>().is_ok_and(|required| claim.labels.meet(&required))
-        }
-    }
+    let parts = line.strip_prefix(MARK).and_then(|rest| rest.split_once(MARK));
+    parts.is_some_and(|(required, queue)| {
+        claim.serves(queue) && required.parse::<Labels>().is_ok_and(|required| claim.labels.meet(&required))
+    })
 }

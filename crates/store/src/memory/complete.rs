@@ -1,18 +1,14 @@
 //! Claim, heartbeat, complete, reclaim, cancel, lapse: the life of an attempt.
 
-use std::cmp::Reverse;
-use std::ops::Bound;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use punctual_domain::id::{RunId, Sequence, WorkerId};
+use punctual_domain::id::{RunId, WorkerId};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::{Attempt, Run};
 
-use super::state::{State, Turn};
+use super::state::State;
 use crate::error::Refused;
-use crate::line::may_take;
-use crate::turns::{Round, Stand};
 use crate::verbs::{
     Cancellation, Claim, Concluded, Conclusion, Heartbeat, Held, Lapse, Lapsed, Shards, Successor,
 };
@@ -23,19 +19,13 @@ impl State {
         if self.liveness.is_dead(claim.worker) {
             return Vec::new();
         }
-        let mut round = Round::new(self.stands(claim), claim.limit);
-        let mut turns = Vec::new();
-        loop {
-            let wanted = round.next(&mut self.turns);
-            if wanted.is_empty() {
-                break;
-            }
-            let found: Vec<Vec<Turn>> =
-                wanted.iter().map(|(stand, wanted)| self.first_of(stand, *wanted, claim, &turns)).collect();
-            round.took(&wanted, found.iter().map(Vec::len));
-            turns.extend(found.into_iter().flatten());
-        }
-        turns.sort_unstable_by(|one, other| one.0.lane.cmp(&other.0.lane).then_with(|| one.cmp(other)));
+        let turns: Vec<_> = self
+            .ready
+            .iter()
+            .filter(|turn| self.open.get(&turn.3).is_some_and(|entry| claim.takes(&entry.run)))
+            .take(claim.limit)
+            .copied()
+            .collect();
         let mut claimed = Vec::new();
         for turn in turns {
             let Some(entry) = self.open.get_mut(&turn.3) else { continue };
@@ -53,29 +43,6 @@ impl State {
             self.dequeue(&before);
         }
         claimed
-    }
-
-    /// Where runs wait that a claim may take.
-    fn stands(&self, claim: &Claim) -> Vec<Stand> {
-        let mut stands = Vec::new();
-        let mut next = self.ready.first();
-        while let Some((stand, ..)) = next {
-            if may_take(claim, &stand.line) {
-                stands.push(stand.clone());
-            }
-            let last = (stand.clone(), Reverse(i16::MIN), Timestamp::MAX, Sequence::MAX);
-            next = self.ready.range((Bound::Excluded(last), Bound::Unbounded)).next();
-        }
-        stands
-    }
-
-    /// The first of a stand that a claim may take and did not take yet.
-    fn first_of(&self, stand: &Stand, wanted: usize, claim: &Claim, taken: &[Turn]) -> Vec<Turn> {
-        let of_stand = self.ready.range((stand.clone(), Reverse(i16::MAX), Timestamp::MIN, Sequence::MIN)..);
-        let is_free = |turn: &&Turn| {
-            self.open.get(&turn.3).is_some_and(|entry| claim.takes(&entry.run)) && !taken.contains(turn)
-        };
-        of_stand.take_while(|turn| turn.0 == *stand).filter(is_free).take(wanted).cloned().collect()
     }
 
     /// Runs whose time has come get their turn.

@@ -66,7 +66,7 @@ impl Store for Memory {
 
     fn figures(&self) -> Figures {
         let mut figures = Figures::default();
-        self.state().ready.iter().for_each(|(stand, ..)| figures.waiting.add(stand.lane, 1));
+        self.state().ready.iter().for_each(|(lane, ..)| figures.waiting.add(*lane, 1));
         figures
     }
 

@@ -30,7 +30,6 @@ pub(super) struct State {
     pub(super) open: BTreeMap<Sequence, Entry>,
     /// Waiting runs whose time has come, in the order of claiming.
     pub(super) ready: BTreeSet<Turn>,
-    pub(super) turns: Turns,
     /// Waiting runs whose time has not come.
     pub(super) delayed: BTreeSet<(Timestamp, Sequence)>,
     /// Waiting runs that may start until a time, by that.
@@ -63,8 +62,8 @@ pub(super) struct Ended {
     pub(super) is_dead_letter: bool,
 }
 
-/// Where a waiting run stands, and the order of claiming there: priority, time, birth.
-pub(super) type Turn = (Stand, Reverse<i16>, Timestamp, Sequence);
+/// The order of claiming: lane, priority, time, birth.
+pub(super) type Turn = (Lane, std::cmp::Reverse<i16>, Timestamp, Sequence);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shard {
@@ -89,7 +88,6 @@ impl State {
             due: BTreeMap::new(),
             open: BTreeMap::new(),
             ready: BTreeSet::new(),
-            turns: Turns::default(),
             delayed: BTreeSet::new(),
             lapses: BTreeSet::new(),
             liveness: Liveness::default(),
@@ -305,6 +303,5 @@ pub(super) fn keep_until(retention: Retention, now: Timestamp) -> Timestamp {
 }
 
 fn turn(run: &Run) -> Turn {
-    let stand = Stand { line: line_of(run).into_owned(), lane: run.lane, tenant: run.tenant };
-    (stand, Reverse(run.priority), run.available_at, run.sequence)
+    (run.lane, std::cmp::Reverse(run.priority), run.available_at, run.sequence)
 }
