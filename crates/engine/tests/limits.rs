@@ -44,7 +44,7 @@ impl Running {
         let clock = Arc::new(ManualClock::new(at("12:00:00")));
         let (entropy, tzdb) = (Arc::new(Counter::default()), Arc::new(Tzdb::bundled()));
         let engine = Arc::new(Engine::new(store.clone(), clock.clone(), entropy, tzdb));
-        let seat = engine.seat(engine.new_worker_id(), Vec::new());
+        let seat = engine.seat(engine.new_worker_id(), Vec::new(), Default::default());
         let id = engine.new_worker_id();
         let node = Node::start(engine.clone(), id, Options::default()).await.unwrap();
         settle().await;

@@ -51,12 +51,13 @@ fn worker(world: &World) -> WorkerId {
 /// Fires the next minute, with room for what can be born running.
 fn tick(world: &World, worker: WorkerId) -> Vec<Run> {
     world.clock.advance(minute());
-    let room = Room { worker, queues: Arc::new([]), attempts: 10 };
+    let room = Room { worker, queues: Arc::new([]), labels: Default::default(), attempts: 10 };
     world.fire(Some(room)).runs.into_iter().map(|(run, _)| run).collect()
 }
 
 fn claim(world: &World, worker: WorkerId) -> Vec<Run> {
-    let claim = Claim { worker, queues: Vec::new(), shards: Shards::All, limit: 100 };
+    let claim =
+        Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit: 100 };
     block_on(world.store.claim(claim, world.clock.now())).unwrap()
 }
 

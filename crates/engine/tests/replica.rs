@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use futures_executor::block_on;
 use jiff::SignedDuration;
-use punctual_domain::Spec;
 use punctual_domain::attempt::{Outcome, Report};
 use punctual_domain::id::WorkerId;
 use punctual_domain::lifecycle::Verdict;
 use punctual_domain::operation::{DeadLetters, Kind, State};
 use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::{Run, Spec};
 use punctual_engine::Clock;
 use punctual_engine::history::{JobFilter, PageRequest, RunFilter};
 use punctual_engine::register::Waiting;
@@ -46,9 +46,10 @@ fn lists_are_read_from_the_copy_and_everything_else_is_not() {
     let operations = block_on(engine.operations(&filter, PageRequest::first(9))).unwrap();
     let found = [jobs.items.len(), runs.items.len(), ledger.items.len(), operations.items.len()];
     assert_eq!(found, [0; 4], "the copy has none");
-    assert_eq!(block_on(engine.job(TENANT, id)).unwrap().job.id, id);
+    let job = block_on(engine.job(TENANT, id)).unwrap().job;
+    assert_eq!(job.id, id);
     assert_eq!(block_on(engine.run(TENANT, run.id())).unwrap().run.id(), run.id());
-    assert_eq!(block_on(engine.last_run(id)).unwrap().map(|run| run.id()), Some(run.id()));
+    assert_eq!(block_on(engine.recent(&job)).unwrap().last().map(Run::id), Some(run.id()));
 }
 
 #[test]

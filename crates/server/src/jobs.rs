@@ -61,7 +61,8 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
 
 fn created(call: &Call, registered: &Registered, unmet: Option<String>) -> Answer {
     let location = format!("/v1/jobs/{}", registered.job.id);
-    shown(call, &call.shared.engine.seen(registered), &Recent::default(), unmet, StatusCode::CREATED).at(location)
+    shown(call, &call.shared.engine.seen(registered), &Recent::default(), unmet, StatusCode::CREATED)
+        .at(location)
 }
 
 /// A job alone: with its newest run and its warnings.

@@ -181,9 +181,9 @@ pub async fn what_a_run_requires_stays_with_it(store: Arc<dyn Store>) {
         claimed.iter().filter_map(name).cloned().collect::<Vec<String>>()
     };
     assert_eq!(names(&claimed), ["a", "b", "c"], "in the order of all");
-    let later = Verdict::Retry { available_at: world.after(60), charge: Charge::Attempt };
+    let later = Verdict::Retry { available_at: world.after(60), charge: Charge::Attempt, start_by: None };
     world.conclude(worker, &claimed[0], Outcome::Failed, later).await.expect("recorded");
-    let now = Verdict::Retry { available_at: world.now, charge: Charge::Nothing };
+    let now = Verdict::Retry { available_at: world.now, charge: Charge::Nothing, start_by: None };
     world.conclude(worker, &claimed[2], Outcome::Failed, now).await.expect("recorded");
     // Waiting runs follow the edit, and stay where they wait.
     let mut edited = jobs[2].clone();
