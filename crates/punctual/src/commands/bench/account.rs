@@ -49,6 +49,9 @@ pub(super) struct Account {
     /// The first page of due slots, read from a store that was just opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) due_page_ms: Option<f64>,
+    /// How late the slots of a quiet tenant were beside a noisy one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) quiet_lateness_ms: Option<Percentiles>,
     /// By how much what a node had was off its fair share at most, while nobody had come or gone for a lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) shards_off_fair_percent: Option<f64>,
@@ -170,12 +173,11 @@ impl Account {
         row("delivered", self.delivered.map(|count| count.to_string()));
         row("missed", Some(self.missed.to_string()));
         row("duplicates", Some(self.duplicates.to_string()));
-        row(
-            "lateness",
-            self.lateness_ms.map(|ms| {
-                format!("p50 {} ms, p99 {} ms, p99.9 {} ms, max {} ms", ms.p50, ms.p99, ms.p999, ms.max)
-            }),
-        );
+        let lateness = |ms: Percentiles| {
+            format!("p50 {} ms, p99 {} ms, p99.9 {} ms, max {} ms", ms.p50, ms.p99, ms.p999, ms.max)
+        };
+        row("lateness", self.lateness_ms.map(lateness));
+        row("of the quiet tenant", self.quiet_lateness_ms.map(lateness));
         row("took", self.took_s.map(|s| format!("{s:.2} s")));
         row("CPU", Some(format!("{:.2} s", self.cpu_s)));
         row("CPU per run", self.cpu_us_per_run.map(|us| format!("{us:.1} us")));

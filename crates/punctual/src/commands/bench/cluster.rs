@@ -70,7 +70,7 @@ impl Cluster {
         // A node opens its store in some forty round trips, and a busy machine takes its time.
         let starting = 2_000 + 500 * self.nodes as u64 + 80 * self.slow_ms;
         let begin = after_registering(self.jobs)? + SignedDuration::from_secs((starting / 1_000) as i64);
-        let (ids, registering) = register(&first.engine, self.jobs, |n| {
+        let (ids, registering) = register(&first.engine, TenantId::DEFAULT, self.jobs, |n| {
             let from = begin + millis(phase(n));
             let mut spec = bench.spec(n, &format!("@every {period_ms}ms anchor {from}"))?;
             spec.schedule.bounds.start = Some(begin);
