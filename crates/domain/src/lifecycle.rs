@@ -99,8 +99,8 @@ pub enum Refused {
         /// The attempt the event was about.
         attempt: u32,
     },
-    /// Somebody asked the run to stop: it is not tried again.
-    #[error("the run was asked to stop, and is not tried again")]
+    /// Somebody asked the run to stop: it is not tried again, and is no dead letter.
+    #[error("the run was asked to stop, and ends as cancelled unless it succeeded")]
     AskedToStop,
     /// The run is not in a state in which this can happen.
     #[error("a {state} run cannot be {event}")]
@@ -149,7 +149,8 @@ fn conclude(
         Some(lease) if lease.worker == worker && lease.attempt == attempt => {}
         _ => return Err(Refused::StaleLease { attempt }),
     }
-    if run.is_cancel_requested && matches!(verdict, Verdict::Retry { .. }) {
+    // Whoever decided did not know yet; it is decided anew.
+    if run.is_cancel_requested && !matches!(verdict, Verdict::Succeed | Verdict::Cancel) {
         return Err(Refused::AskedToStop);
     }
     run.started_at = run.started_at.or(started_at);
@@ -432,8 +433,37 @@ pub(crate) mod tests {
             let retry = Verdict::Retry { available_at: at(2), charge, start_by: None };
             assert_eq!(apply(&mut run, concluded(worker(1), 1, retry)), Err(Refused::AskedToStop));
         }
+        for verdict in [Verdict::Fail, Verdict::TimeOut, Verdict::GiveUp(Limit::Deadline)] {
+            assert_eq!(apply(&mut run, concluded(worker(1), 1, verdict)), Err(Refused::AskedToStop));
+        }
+        apply(&mut run.clone(), concluded(worker(1), 1, Verdict::Succeed)).expect("it was done all the same");
         apply(&mut run, concluded(worker(1), 1, Verdict::Cancel)).expect("current");
         assert_eq!(run.state, RunState::Cancelled);
+    }
+
+    #[test]
+    fn what_was_asked_for_has_its_time_from_its_turn_on() {
+        let behind = Run {
+            state: RunState::Pending(WaitingFor::EarlierRun),
+            start_by: by(5, Limit::StartWindow),
+            ..pending()
+        };
+        assert_eq!(behind.lapses_after(), Some(at(5)), "a slot has its own time, whoever is ahead");
+        let mut slot = behind.clone();
+        apply(&mut slot, Event::Released { at: at(3) }).expect("behind");
+        assert_eq!((slot.start_by, slot.turn_at), (behind.start_by, None));
+        let mut old = Run { cause: Cause::Backfill, turn_at: Some(at(0)), ..behind };
+        assert_eq!(old.lapses_after(), None);
+        assert!(apply(&mut old, Event::Lapsed { at: at(1_000) }).is_err(), "its time has not begun");
+        apply(&mut old, Event::Released { at: at(1_000) }).expect("behind");
+        assert_eq!((old.lapses_after(), old.counts_from()), (Some(at(1_005)), at(1_000)));
+        apply(&mut old, Event::Lapsed { at: at(1_006) }).expect("late");
+        let mut dead = running();
+        apply(&mut dead, concluded(worker(1), 1, Verdict::Fail)).expect("current");
+        apply(&mut dead, Event::Redriven { at: at(50), is_behind: true }).expect("dead");
+        assert_eq!(dead.counts_from(), at(50));
+        apply(&mut dead, Event::Released { at: at(90) }).expect("behind");
+        assert_eq!((dead.counts_from(), dead.redriven_at, dead.start_by), (at(90), Some(at(50)), None));
     }
 
     #[test]

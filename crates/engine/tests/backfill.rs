@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_executor::block_on;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::JobId;
 use punctual_domain::operation::{Operation, State};
 use punctual_domain::policy::overlap::Overlap;
+use punctual_domain::policy::timeouts;
 use punctual_domain::run::{Cause, Run, RunState, WaitingFor};
 use punctual_engine::backfill::{Asked, Refusal, SLOTS_MAX};
 use punctual_engine::{Clock, Error};
@@ -264,4 +266,35 @@ fn runs_of_a_job_that_is_over_keep_it() {
     start(&world, job, ask).unwrap();
     world.operate();
     assert_eq!(slots(&backfilled(&world)), [at("12:00:05")]);
+}
+
+/// The window, the age and the deadline of slots that are hours old count from when each may start.
+#[test]
+fn limits_of_time_count_from_the_turn_of_a_backfilled_slot() {
+    let world = World::new();
+    let mut limited = spec("*/15 * * * *");
+    limited.policies.overlap = Overlap::QueueAll { max: 100 };
+    limited.policies.timeouts.start_window = Some(Duration::from_secs(60));
+    limited.policies.timeouts.deadline = Some(Duration::from_secs(600));
+    let job = world.try_register(limited).unwrap().job.id;
+    let operation = start(&world, job, asked("06:00:00", "07:00:00")).unwrap();
+    world.operate();
+    assert_eq!(read(&world, &operation).state, State::Succeeded);
+    let ledger = block_on(world.store.ledger(job, PageRequest::first(9))).unwrap().items;
+    assert_eq!(ledger, [], "none of them is late");
+    let runs = backfilled(&world);
+    assert_eq!(slots(&runs), quarters("06:00:00", 4));
+    let minute = SignedDuration::from_mins(1);
+    assert_eq!(runs[0].lapses_after(), Some(runs[0].available_at + minute));
+    assert!(runs[1..].iter().all(|run| run.is_behind() && run.lapses_after().is_none()));
+    // Nobody claims the first: it is missed, and the second has a minute from then on.
+    world.clock.advance(SignedDuration::from_secs(61));
+    let lapse = || block_on(world.engine.lapse(&world.epochs)).unwrap().runs;
+    assert_eq!(lapse().iter().map(Run::id).collect::<Vec<_>>(), [runs[0].id()]);
+    let second = backfilled(&world).remove(1);
+    assert_eq!(second.lapses_after(), Some(world.clock.now() + minute));
+    assert_eq!(second.counts_from(), world.clock.now());
+    let (left, is_cut) =
+        timeouts::attempt(&world.job_of(&second).spec.policies.timeouts, &second, world.clock.now());
+    assert_eq!((left, is_cut), (Duration::from_secs(300), false), "all of the deadline is left");
 }

@@ -352,3 +352,76 @@ fn the_runs_of_a_catch_up_are_behind_what_is_due() {
     assert_eq!(lanes.len(), 21);
     assert!(lanes.iter().all(|(is_young, lane)| (*lane == Lane::Standard) == *is_young), "{lanes:?}");
 }
+
+/// Ends what may not start any more, as the loop does.
+fn lapse(world: &World) -> Vec<Run> {
+    block_on(world.engine.lapse(&world.epochs)).unwrap().runs
+}
+
+#[test]
+fn a_slot_that_waits_too_long_is_missed_and_the_next_goes_on() {
+    let world = World::new();
+    let mut spec = ruled("* * * * *", Overlap::QueueAll { max: 9 });
+    spec.policies.timeouts.start_window = Some(Duration::from_secs(90));
+    register(&world, spec);
+    let holder = worker(&world);
+    let first = tick(&world, holder).remove(0);
+    let second = tick(&world, holder).remove(0);
+    let third = tick(&world, holder).remove(0);
+    assert_eq!((state(&world, &second), state(&world, &third)), (BEHIND, BEHIND));
+    assert_eq!(lapse(&world), []);
+    world.clock.advance(SignedDuration::from_secs(31));
+    assert_eq!(lapse(&world).iter().map(Run::id).collect::<Vec<_>>(), [second.id()]);
+    assert_eq!((state(&world, &second), state(&world, &third)), (RunState::Missed, BEHIND));
+    succeed(&world, &first);
+    assert_eq!(claim(&world, holder).iter().map(Run::id).collect::<Vec<_>>(), [third.id()]);
+}
+
+#[test]
+fn a_run_that_is_missed_lets_the_next_go_on_also_in_a_paused_job() {
+    let world = World::new();
+    let mut spec = ruled("* * * * *", Overlap::QueueOne);
+    spec.policies.timeouts.start_window = Some(Duration::from_secs(90));
+    let job = register(&world, spec);
+    let first = world.advance(minute()).runs.remove(0).0;
+    let second = world.advance(minute()).runs.remove(0).0;
+    block_on(world.engine.pause(TENANT, job, None, world::pause())).unwrap();
+    world.clock.advance(SignedDuration::from_secs(31));
+    assert_eq!(lapse(&world).iter().map(Run::id).collect::<Vec<_>>(), [first.id()]);
+    assert_eq!(state(&world, &second), RunState::Pending(WaitingFor::Capacity));
+    assert_eq!(claim(&world, worker(&world)).iter().map(Run::id).collect::<Vec<_>>(), [second.id()]);
+}
+
+#[test]
+fn a_run_that_waits_for_its_retry_makes_way_for_the_next_slot() {
+    let world = World::new();
+    let mut spec = ruled("* * * * *", Overlap::CancelRunning);
+    spec.policies.retry.retry_for = Some(Duration::from_secs(3_600));
+    register(&world, spec);
+    let holder = worker(&world);
+    let first = tick(&world, holder).remove(0);
+    let retried = finish(&world, &first, Some(Outcome::Failed));
+    assert_eq!(retried.state, RunState::Pending(WaitingFor::Retry));
+    let second = tick(&world, holder).remove(0);
+    assert!(second.lease().is_some(), "nothing ran");
+    assert_eq!(state(&world, &first), RunState::Cancelled);
+    world.clock.advance(SignedDuration::from_hours(2));
+    assert_eq!(lapse(&world), []);
+}
+
+/// What ends a run at its deadline does not make a dead letter of one that was asked to stop.
+#[test]
+fn a_run_that_was_asked_to_stop_is_cancelled_at_its_deadline() {
+    let world = World::new();
+    let mut spec = ruled("* * * * *", Overlap::CancelRunning);
+    spec.policies.timeouts.deadline = Some(Duration::from_secs(90));
+    register(&world, spec);
+    let holder = worker(&world);
+    let first = tick(&world, holder).remove(0);
+    let second = tick(&world, holder).remove(0);
+    assert_eq!(state(&world, &second), BEHIND);
+    world.clock.advance(SignedDuration::from_secs(40));
+    // Its worker was not told yet, and neither was the engine.
+    assert_eq!(finish(&world, &first, Some(Outcome::TimedOut)).state, RunState::Cancelled);
+    assert_eq!(claim(&world, holder).iter().map(Run::id).collect::<Vec<_>>(), [second.id()]);
+}

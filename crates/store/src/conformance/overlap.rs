@@ -11,7 +11,7 @@ use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::operation::{DeadLetters, Kind, Operation};
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Cause, Run, RunState, WaitingFor};
+use punctual_domain::run::{Cause, Limit, Run, RunState, WaitingFor};
 use punctual_domain::{Outcome, Report};
 use punctual_schedule::Progress;
 
@@ -229,11 +229,13 @@ pub async fn under_cancel_running_the_new_run_takes_the_place_of_others(store: A
     let newest = fire(&mut world, &job).await.expect("born");
     assert_eq!((state(&world, &waiting).await, newest.state), (RunState::Cancelled, BEHIND));
     assert_eq!(world.claim(worker, 9).await, []);
-    // It was asked to stop: it is not tried again, whatever its worker says.
+    // It was asked to stop: it is not tried again and is no dead letter, whatever its worker says.
     let retry = Verdict::Retry { available_at: world.now, charge: Charge::Attempt, start_by: None };
-    let late = conclusion(worker, &running, Some(world.report(Outcome::Failed)), retry);
-    let refused = punctual_domain::lifecycle::Refused::AskedToStop;
-    assert_eq!(world.try_conclude(late).await, Err(Refused::Lifecycle(refused)));
+    for verdict in [retry, Verdict::Fail, Verdict::GiveUp(Limit::Deadline)] {
+        let late = conclusion(worker, &running, Some(world.report(Outcome::Failed)), verdict);
+        let refused = punctual_domain::lifecycle::Refused::AskedToStop;
+        assert_eq!(world.try_conclude(late).await, Err(Refused::Lifecycle(refused)));
+    }
     assert_eq!(end(&world, worker, &running, Verdict::Cancel).await.released, Some(newest.id()));
     claim_only(&world, worker, newest.id()).await;
     assert_eq!(ledger(&world, &job).await, []);

@@ -26,8 +26,8 @@ use crate::page::PageRequest;
 use crate::record::encode_job;
 use crate::store::Store;
 use crate::verbs::{
-    Birth, Due, DueQuery, Effect, JobFilter, OpenRuns, OperationFilter, RunFilter, Shards, Step, Stored,
-    Subject, Trigger, ledger_entry,
+    Birth, Due, DueQuery, Effect, JobFilter, Lapse, OpenRuns, OperationFilter, RunFilter, Shards, Step,
+    Stored, Subject, Trigger, ledger_entry,
 };
 
 /// The second at which the story ends, and a copy of it may begin.
@@ -321,12 +321,24 @@ pub async fn assert_goes_on(store: Arc<dyn Store>) {
     assert!(born.sequence > newest, "a sequence that may have been given out");
     world.now = Timestamp::from_second(STORY_ENDS).expect("in range");
     let running = before.iter().filter(|run| matches!(run.state, RunState::Running(_))).count();
-    let waiting = before.iter().filter(|run| matches!(run.state, RunState::Pending(_))).count();
-    assert!(running >= 2 && waiting >= 3, "{running} running, {waiting} waiting");
+    let behind: Vec<&Run> = before.iter().filter(|run| run.is_behind()).collect();
+    let pending = before.iter().filter(|run| matches!(run.state, RunState::Pending(_))).count();
+    let waiting = pending - behind.len();
+    assert!(running >= 2 && waiting >= 3 && behind.len() == 2, "{running} running, {waiting} waiting");
     let lost = world.store.expired(LEASE, world.now, 1_000).await.expect("expired");
     assert_eq!(lost.len(), running, "their workers are gone");
     let worker = world.worker();
     assert_eq!(world.claim(worker, 1_000).await.len(), waiting + 1);
+    // The one ahead of those that wait is too late by now: it ends, and the oldest of them goes on.
+    let is_ahead = |run: &&Run| run.job == behind[0].job && !run.is_behind();
+    let ahead = before.iter().find(is_ahead).expect("one is ahead").id();
+    let lapse = Lapse { run: ahead, successor: None };
+    world.store.lapse(vec![lapse], world.now).await.expect("lapse")[0].clone().expect("late");
+    let mut still = Vec::new();
+    for run in &behind {
+        still.push(world.detail(run.id()).await.run.is_behind());
+    }
+    assert_eq!(still, [true, false], "newest first");
     let mut fired = 0;
     for entry in world.due_until(world.now).await {
         let job = world.store.jobs(&[entry.key.job]).await.expect("jobs").remove(0);
