@@ -115,6 +115,7 @@ const DAMAGES: &[Damage] = &[
         "delete from open_runs o where is_followed and line < 3",
         "and there is none that would let them go on",
     ),
+    Damage("update open_runs set line = 4 where line = 1", "waits in 0 lines"),
     Damage("update open_runs set available_at = available_at + 1", "waits for another time than its own"),
     Damage("update open_runs set shard = (shard + 1) % 16", "waits in another shard than its own"),
     Damage("update open_runs set queue = 'other'", "waits in another queue than its own"),
