@@ -34,7 +34,7 @@ where o.seq = any(array[due.seq]) returning o.lane";
 
 /// The first in line that nobody else is claiming.
 const TAKE: &str = "
-select seq, revision, record, line from open_runs
+select seq, revision, record, line, punctual_now($5) from open_runs
 where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
     and not exists (select from workers where id = $4 and is_dead)
 order by lane, urgency, available_at, seq limit $1 for update skip locked";
@@ -60,7 +60,7 @@ with recursive lines as (
     ) o
     where l.queue is not null and punctual_may_take(l.queue, $3, $5)
 )
-select seq, revision, record, line from (select * from plain union all select * from requiring) w
+select seq, revision, record, line, punctual_now($6) from (select * from plain union all select * from requiring) w
 where not exists (select from workers where id = $4 and is_dead)
 order by lane, urgency, available_at, seq limit $1";
 
@@ -123,6 +123,7 @@ impl Postgres {
             if !labels.is_empty() {
                 values.push(&labels);
             }
+            values.push(&callers);
             let rows = transaction.query(&take, &values).await?;
             let (mut sequences, mut revisions, mut records) = (Vec::new(), Vec::new(), Vec::new());
             let (mut claimed, mut late) = (Vec::with_capacity(rows.len()), Vec::new());
@@ -132,12 +133,14 @@ impl Postgres {
                     late.push(entry.run);
                     continue;
                 }
-                let event = Event::Claimed { worker: claim.worker, at: now };
+                // However long the claim was on its way.
+                let at = timestamp(row.get(4))?;
+                let event = Event::Claimed { worker: claim.worker, at };
                 if lifecycle::apply(&mut entry.run, event).is_err() {
                     continue;
                 }
                 let number = entry.run.attempt;
-                entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: now, report: None });
+                entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: at, report: None });
                 entry.revision += 1;
                 moves.push(entry.run.lane, entry.stands, Some(RUNNING));
                 entry.stands = Some(RUNNING);

@@ -76,7 +76,7 @@ impl Bench {
         Ok(Parts::open(&self.storage, Self::tzdb()?).await?)
     }
 
-    async fn start(&self, parts: Parts) -> Result<Running> {
+    pub(super) async fn start(&self, parts: Parts) -> Result<Running> {
         Ok(Running::start_on(parts, self.options()?).await?)
     }
 
