@@ -386,6 +386,7 @@ const WRONGS: &[(Wrong, &str)] = &[
     ),
     (Sql("update ready set shard = shard + 1"), "waits in another shard"),
     (Sql("update ready set queue = 'x'"), "waits in another queue"),
+    (Sql("update ready set lane = lane + 8"), "waits in 0 lines"),
     (Sql("update delayed set shard = shard + 1"), "waits in another shard"),
     (Sql("update delayed set available_at = available_at + 1"), "waits for another time"),
     (Sql("delete from failures"), "is failed and is not listed"),

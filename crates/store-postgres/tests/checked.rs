@@ -101,6 +101,7 @@ const DAMAGES: &[Damage] = &[
     Damage("update open_runs set tenant = 2 where line = 2", "has another tenant than job"),
     Damage("update open_runs set line = 1 where line = 2", "is running and waits in a line"),
     Damage("update open_runs set line = 2 where line = 1", "waits in 0 lines"),
+    Damage("update open_runs set line = 3 where line = 1", "waits in 0 lines"),
     Damage("update open_runs set available_at = available_at + 1", "waits for another time than its own"),
     Damage("update open_runs set shard = (shard + 1) % 16", "waits in another shard than its own"),
     Damage("update open_runs set queue = 'other'", "waits in another queue than its own"),

@@ -18,6 +18,7 @@ use punctual_server::{Limits, Loopback, State};
 use punctual_store_postgres::Role;
 use punctual_worker::targets::http;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
@@ -75,10 +76,11 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         .with_context(|| format!("listen on {}; is another server running there?", config.listen))?;
     let address = listener.local_addr().context("the address of the server")?;
     let policy = config.policy().map_err(|_| anyhow::anyhow!("the settings were checked before"))?;
+    let mut signals = Signals::listen()?;
     let (waiting, listener) = Waiting::start(listener)?;
     let (running, place) = tokio::select! {
         started = waiting.until(async || start(&config, &tzdb, &policy, address).await) => started?,
-        told = signal("stopping before it has started") => return told,
+        () = signals.told("stopping before it has started") => return Ok(()),
     };
     let node = running.id();
     let ready = Arc::new(Ready::new(&running));
@@ -112,7 +114,7 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
             .with_graceful_shutdown(told(stopping))
             .into_future(),
     );
-    signal("stopping; a second signal stops at once").await?;
+    signals.told("stopping; a second signal stops at once").await;
     ready.drain();
     let grace = Duration::from_secs(config.grace);
     let stopping = async {
@@ -125,7 +127,7 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
     };
     tokio::select! {
         stopped = stopping => stopped,
-        again = signal("stopping at once") => again,
+        () = signals.told("stopping at once") => Ok(()),
     }
 }
 
@@ -216,17 +218,28 @@ async fn told(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
 }
 
-/// Waits for SIGTERM or SIGINT.
-async fn signal(message: &str) -> Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    let name = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    };
-    tracing::info!(signal = name, "{message}");
-    Ok(())
+/// SIGTERM and SIGINT. One that comes while nobody waits for it is told when somebody does.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("listen for SIGINT")?,
+        })
+    }
+
+    /// Waits for the next one.
+    async fn told(&mut self, message: &str) {
+        let name = tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal = name, "{message}");
+    }
 }
 
 /// Says where things are, and the first three things to try.
