@@ -56,26 +56,35 @@ async fn names(store: &Several) -> (Vec<String>, Vec<String>) {
 /// Everything is decided right beside replicas that stopped when there was nothing yet, and that are used all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_suite_passes_beside_replicas_that_know_nothing() {
-    let server = Server::start(&["fsync=off", "max_connections=900"]);
+    let server = Server::start(&["fsync=off"]);
     let follower = server.follower();
-    let mut stores = Vec::new();
-    for (name, case) in cases() {
-        let address = server.database();
-        let behind = follower.url(address.rsplit('/').next().unwrap());
-        let store = Several::open(&[database(&address), replica(&behind, HOUR)]).await.unwrap();
-        stores.push((name, case, Arc::new(store)));
+    // A few at a time: each store looks at both servers every second.
+    for cases in cases().chunks(8) {
+        let mut stores = Vec::new();
+        for (name, case) in cases {
+            let address = server.database();
+            let behind = follower.url(address.rsplit('/').next().unwrap());
+            let store = Several::open(&[database(&address), replica(&behind, HOUR)]).await.unwrap();
+            stores.push((name, case, Arc::new(store)));
+        }
+        for (_, _, store) in &stores {
+            until_used(store, &[true]).await;
+        }
+        follower.pause_replay(true);
+        for (name, case, store) in stores {
+            case(store.clone()).await;
+            let before = figures(&store)[0].reads;
+            until("a list comes from the replica", async || {
+                let (filter, page) = (RunFilter::default(), PageRequest::first(9));
+                let runs = store.lists().unwrap().runs(&filter, page).await.unwrap();
+                let is_read = figures(&store)[0].reads > before;
+                assert!(!is_read || runs.items.is_empty(), "{name}: what it knows is nothing");
+                is_read
+            })
+            .await;
+        }
+        follower.pause_replay(false);
     }
-    for (_, _, store) in &stores {
-        until_used(store, &[true]).await;
-    }
-    follower.pause_replay(true);
-    for (name, case, store) in stores {
-        case(store.clone()).await;
-        assert!(figures(&store)[0].is_used, "{name}: the replica is as it was");
-        let listed = store.lists().unwrap().runs(&RunFilter::default(), PageRequest::first(9)).await.unwrap();
-        assert_eq!(listed.items, [], "{name}: what it knows is nothing");
-    }
-    follower.pause_replay(false);
 }
 
 #[tokio::test]
@@ -91,14 +100,17 @@ async fn a_replica_is_used_while_it_is_near_and_the_database_otherwise() {
     until_used(&store, &[true]).await;
     until("the replica has it", async || names(&store).await.1 == ["a"] && figures(&store)[0].reads > 0)
         .await;
-    assert!(figures(&store)[0].lag.unwrap() <= near);
 
     // It stops where it is: soon it is too far behind.
     follower.pause_replay(true);
     world.register("b", world.now).await;
     assert_eq!(names(&store).await.0, ["a", "b"]);
-    until_used(&store, &[false]).await;
-    assert!(figures(&store)[0].lag.unwrap() > near);
+    until("it is too far behind", async || {
+        let replica = figures(&store).remove(0);
+        assert!(!replica.is_used || replica.lag.is_some_and(|lag| lag <= near));
+        replica.lag.is_some_and(|lag| lag > near)
+    })
+    .await;
     assert_eq!(names(&store).await.1, ["a", "b"], "from the database");
     follower.pause_replay(false);
     until_used(&store, &[true]).await;
