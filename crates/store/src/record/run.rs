@@ -486,9 +486,16 @@ mod tests {
     #[test]
     fn what_few_records_have_is_at_the_end_and_can_be_passed_over() {
         for (run, attempts) in cases() {
-            let plain = Run { start_by: None, reason: None, redriven_at: None, turn_at: None, ..run.clone() };
+            let plain = Run {
+                start_by: None,
+                reason: None,
+                redriven_at: None,
+                turn_at: None,
+                requires: Labels::NONE,
+                ..run.clone()
+            };
             let (record, mut without) = (encode_run(&run, &attempts), encode_run(&plain, &attempts));
-            without[4] |= record[4] & (MORE >> 8) as u8;
+            without[4] |= record[4] & ((MORE | REQUIRES) >> 8) as u8;
             assert!(record.starts_with(&without));
         }
     }
