@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
 use punctual_domain::id::WorkerId;
 use punctual_domain::run::Run;
 use punctual_domain::work::{Finished, Heartbeat, Held, Leased};
@@ -124,11 +123,13 @@ impl Running {
     /// Starts everything on an open store.
     pub async fn start_on(parts: Parts, options: Options) -> Result<Running, Error> {
         let client = Client::new(options.http)?;
+        let clock = Arc::clone(&parts.clock);
         let targets = Targets {
             http: client,
             secrets: options.secrets.into(),
             functions: options.functions,
-            now: Timestamp::now,
+            // The one that goes by the store's where the machine's is wrong.
+            now: Arc::new(move || clock.now()),
         };
         let id = parts.engine.new_worker_id();
         let transport = Arc::new(Local { engine: Arc::clone(&parts.engine), queues: options.queues });

@@ -28,7 +28,7 @@ pub struct Targets {
     /// Handlers of this process.
     pub functions: Functions,
     /// What time it is.
-    pub now: fn() -> Timestamp,
+    pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
 
 /// How long a connection may take to be ready.

@@ -179,7 +179,7 @@ fn start(engine: &Arc<Engine>, functions: Functions, concurrency: usize) -> Work
         http: Client::new(HttpOptions::default()).unwrap(),
         secrets: [].into(),
         functions,
-        now: Timestamp::now,
+        now: Arc::new(Timestamp::now),
     };
     let options = Options { concurrency, heartbeat_every: Duration::from_millis(10) };
     Worker::start(Arc::new(ToEngine(Arc::clone(engine))), targets, options)
