@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use punctual_domain::job::{self as domain, DEFAULT_QUEUE, JobState, Lane, Spec};
+use punctual_domain::labels::{self, Labels};
 use punctual_domain::policy::Policies;
 use punctual_domain::policy::timeouts::Timeouts;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -14,8 +15,9 @@ use utoipa::ToSchema;
 use crate::duration::Duration;
 use crate::limits::{LABEL_MAX, LABELS_MAX, NAME_MAX, WORD_MAX};
 use crate::payload::Payload;
-use crate::policies::{CatchUp, Retention, Retry};
+use crate::policies::{CatchUp, Overlap, Retention};
 use crate::read::{At, Errors, Rules, Unread, checked, one_of};
+use crate::retry::Retry;
 use crate::schedule::Schedule;
 use crate::target::{Target, required};
 use crate::time::Time;
@@ -34,6 +36,8 @@ object! {
         pub labels: BTreeMap<String, String>,
         /// Who executes: workers that serve this queue; `default`.
         pub queue: String,
+        /// Labels that the worker must have, each exactly; none. A run waits until a worker has them all.
+        pub requires: BTreeMap<String, String>,
         /// `critical`, `standard` (the default) or `batch`.
         pub lane: String,
         /// Inside tenant and lane, higher first; 0.
@@ -50,8 +54,17 @@ object! {
         pub retry: Retry,
         /// What happens to slots that are reached too late.
         pub catch_up: CatchUp,
+        /// What happens when a run is to be made while others of the job are open.
+        pub overlap: Overlap,
+        /// How long after its slot and spread a run may start; after that it is `missed`. No limit, unless said otherwise.
+        pub start_window: Duration,
         /// How long an attempt may take; `PT5M`.
         pub timeout: Duration,
+        /// How long after its slot all of a run may take: no attempt goes on after that, and the run is `timed_out`. No
+        /// limit, unless said otherwise.
+        pub deadline: Duration,
+        /// A success that took less than this is told by a warning. Off, unless said otherwise.
+        pub min_duration: Duration,
         /// How long history is kept.
         pub retention: Retention,
         /// Follows every run through logs and callbacks.
@@ -170,6 +183,7 @@ impl JobSpec {
             check_word(word.as_ref(), &at.member(member), WORD_MAX, errors);
         }
         check_labels(self.labels.as_ref(), &at.member("labels"), errors);
+        let requires = requirements(self.requires.as_ref(), &at.member("requires"), errors);
         let lane = match &self.lane {
             Some(word) => one_of(word, &LANES, &at.member("lane"), errors),
             None => Some(Lane::default()),
@@ -199,6 +213,7 @@ impl JobSpec {
             kind: self.r#type.clone(),
             labels: self.labels.clone().unwrap_or_default(),
             queue: self.queue.as_deref().unwrap_or(DEFAULT_QUEUE).into(),
+            requires: requires?,
             lane: lane?,
             priority: self.priority.unwrap_or(0),
             schedule: schedule?,
@@ -216,24 +231,74 @@ impl JobSpec {
                 Some(catch_up) => catch_up.to_domain(&at.member("catch_up"), errors),
                 None => default.catch_up,
             },
+            overlap: match &self.overlap {
+                Some(overlap) => overlap.to_domain(&at.member("overlap"), errors),
+                None => default.overlap,
+            },
             retry: match &self.retry {
                 Some(retry) => retry.to_domain(&at.member("retry"), errors),
                 None => default.retry,
             },
-            timeouts: Timeouts {
-                attempt: self.timeout.map_or(default.timeouts.attempt, |timeout| {
-                    if timeout.0 > TIMEOUT_MAX {
-                        let detail = "an attempt may take at most `PT24H`; report longer work in steps";
-                        errors.add(&at.member("timeout"), "out_of_range", detail);
-                    }
-                    timeout.0
-                }),
-            },
+            timeouts: self.timeouts(at, errors),
             retention: match &self.retention {
                 Some(retention) => retention.to_domain(&at.member("retention"), errors),
                 None => default.retention,
             },
         }
+    }
+}
+
+impl JobSpec {
+    fn timeouts(&self, at: &At<'_>, errors: &mut Errors) -> Timeouts {
+        let length = |length: Option<Duration>| length.map(|length| length.0);
+        let timeouts = Timeouts {
+            start_window: length(self.start_window),
+            attempt: length(self.timeout).unwrap_or(Timeouts::default().attempt),
+            deadline: length(self.deadline),
+            min_duration: length(self.min_duration),
+        };
+        if timeouts.attempt > TIMEOUT_MAX {
+            let detail = "an attempt may take at most `PT24H`; report longer work in steps";
+            errors.add(&at.member("timeout"), "out_of_range", detail);
+        }
+        let retry = at.member("retry");
+        let retry_for = self.retry.as_ref().and_then(|retry| length(retry.retry_for));
+        let spread = self.schedule.as_ref().and_then(|schedule| length(schedule.spread));
+        if let Some(deadline) = timeouts.deadline {
+            let limit = Duration(deadline);
+            if timeouts.start_window.is_some_and(|window| window > deadline) {
+                let detail =
+                    format!("a run does not start after its `deadline` of `{limit}`; make it no longer");
+                errors.add(&at.member("start_window"), "out_of_range", detail);
+            }
+            if retry_for.is_some_and(|retry_for| retry_for > deadline) {
+                let detail = format!(
+                    "no attempt starts after the `deadline` of `{limit}`; make it no longer, or leave it out"
+                );
+                errors.add(&retry.member("retry_for"), "out_of_range", detail);
+            }
+            if timeouts.min_duration.is_some_and(|least| least >= deadline) {
+                let detail = format!("no run takes longer than its `deadline` of `{limit}`; make it shorter");
+                errors.add(&at.member("min_duration"), "out_of_range", detail);
+            }
+        }
+        if timeouts.min_duration.is_some_and(|least| least >= timeouts.attempt) {
+            let limit = Duration(timeouts.attempt);
+            let detail = format!("no attempt takes longer than its `timeout` of `{limit}`; make it shorter");
+            errors.add(&at.member("min_duration"), "out_of_range", detail);
+        }
+        // These count from the slot, and a run may not begin before its spread is over.
+        let of_slot = [(at.member("deadline"), timeouts.deadline), (retry.member("retry_for"), retry_for)];
+        for (here, limit) in of_slot {
+            if let Some(spread) = spread.filter(|spread| limit.is_some_and(|limit| limit <= *spread)) {
+                let detail = format!(
+                    "it counts from the slot, and runs begin up to `{}` after that by their `spread`; make it longer",
+                    Duration(spread)
+                );
+                errors.add(&here, "out_of_range", detail);
+            }
+        }
+        timeouts
     }
 }
 
@@ -248,6 +313,28 @@ pub(crate) fn check_word(word: Option<&String>, at: &At<'_>, most: usize, errors
     } else if word.chars().any(|c| !('!'..='~').contains(&c)) {
         errors.add(at, "bad_character", "write printable ASCII without spaces");
     }
+}
+
+/// What is required of a worker, if all of it can be.
+fn requirements(
+    required: Option<&BTreeMap<String, String>>,
+    at: &At<'_>,
+    errors: &mut Errors,
+) -> Option<Labels> {
+    let Some(required) = required else { return Some(Labels::NONE) };
+    let code = |wrong: &labels::Wrong| match wrong {
+        labels::Wrong::Character(_) => "bad_character",
+        _ => "too_long",
+    };
+    for (name, value) in required {
+        if let Err(wrong) = labels::check(name, value) {
+            errors.add(&at.member(name), code(&wrong), wrong.to_string());
+        }
+    }
+    if let Err(wrong @ labels::Wrong::Count(_)) = Labels::new(required) {
+        errors.add(at, code(&wrong), wrong.to_string());
+    }
+    Labels::new(required).ok()
 }
 
 fn check_labels(labels: Option<&BTreeMap<String, String>>, at: &At<'_>, errors: &mut Errors) {
@@ -271,6 +358,7 @@ impl From<&Spec> for JobSpec {
             r#type: spec.kind.clone(),
             labels: Some(spec.labels.clone()).filter(|labels| !labels.is_empty()),
             queue: Some(spec.queue.to_string()),
+            requires: Some(spec.requires.to_map()).filter(|requires| !requires.is_empty()),
             lane: Some(spec.lane.as_str().into()),
             priority: Some(spec.priority),
             schedule: Some(Schedule::from(&spec.schedule)),
@@ -278,7 +366,11 @@ impl From<&Spec> for JobSpec {
             payload: Payload::of(spec),
             retry: Some(Retry::from(&spec.policies.retry)),
             catch_up: Some(CatchUp::from(&spec.policies.catch_up)),
+            overlap: Some(Overlap::from(spec.policies.overlap)),
+            start_window: spec.policies.timeouts.start_window.map(Duration),
             timeout: Some(Duration(spec.policies.timeouts.attempt)),
+            deadline: spec.policies.timeouts.deadline.map(Duration),
+            min_duration: spec.policies.timeouts.min_duration.map(Duration),
             retention: Some(Retention::from(spec.policies.retention)),
             correlation_id: spec.correlation_id.as_deref().map(str::to_string),
         }

@@ -17,7 +17,7 @@ pub struct LedgerEntry {
     pub slots: u64,
     /// `missed` or `skipped`.
     pub state: String,
-    /// Why: `catch_up`, `start_window`, `pause` or `cancel`.
+    /// Why: `catch_up`, `start_window`, `deadline`, `pause`, `cancel` or `overlap`.
     pub reason: String,
     /// When it was decided.
     pub decided_at: Timestamp,

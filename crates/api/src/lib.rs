@@ -8,6 +8,7 @@
 #[macro_use]
 mod object;
 
+pub mod backfill;
 pub mod dead_letter;
 pub mod duration;
 pub mod health;
@@ -23,6 +24,7 @@ pub mod payload;
 pub mod policies;
 pub mod problem;
 pub mod read;
+pub mod retry;
 pub mod run;
 pub mod schedule;
 pub mod target;

@@ -23,10 +23,18 @@ pub const URL_MAX: usize = 2_048;
 pub const HEADERS_MAX: usize = 50;
 /// Attempts of a run.
 pub const ATTEMPTS_MAX: u32 = 1_000;
+/// Delays of a list; the last one repeats.
+pub const DELAYS_MAX: usize = 100;
+/// Statuses or codes in one list of failures.
+pub const FAILURES_MAX: usize = 50;
 /// Slots that one catch-up runs.
 pub const CATCH_UP_MAX: u32 = 10_000;
 /// Slots per second of a catch-up.
 pub const CATCH_UP_RATE_MAX: u32 = 10_000;
+/// Slots per second of a backfill.
+pub const BACKFILL_RATE_MAX: u32 = 10_000;
+/// Runs of one job that wait for each other.
+pub const QUEUE_ALL_MAX: u32 = 1_000;
 /// Jobs in one bulk request; more is an import.
 pub const BULK_MAX: usize = 1_000;
 /// Runs named in one request.

@@ -1,14 +1,14 @@
 //! JSON merge patch (RFC 7396) over texts, so that what a patch does not touch stays as it was written.
 //!
-//! One thing is kinder than the letter of the RFC: a schedule and a target are of one kind, so a patch that names
-//! another kind replaces the old one, where a plain merge would leave two and be refused.
+//! One thing is kinder than the letter of the RFC: a schedule, a target and the delays of retries are of one kind, so a patch
+//! that names another kind replaces the old one, where a plain merge would leave two and be refused.
 
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
 use crate::read::{At, Errors, Unread, checked, members};
-use crate::{schedule, target};
+use crate::{retry, schedule, target};
 
 /// A job's body with a patch applied.
 pub fn patch_job(base: &str, patch: &str) -> Result<String, Unread> {
@@ -24,6 +24,7 @@ pub fn patch_job(base: &str, patch: &str) -> Result<String, Unread> {
         let kept: Option<Cow<'_, str>> = match (&*name, rest) {
             ("schedule", Some(old)) => Some(without_other_kinds(old, change, &schedule::KINDS)),
             ("target", Some(old)) => Some(without_other_kinds(old, change, &target::KINDS)),
+            ("retry", Some(old)) => Some(without_other_backoff(old, change)),
             (_, rest) => rest.map(Cow::Borrowed),
         };
         let merged = merge(kept.as_deref(), change).map(Cow::Owned);
@@ -68,6 +69,21 @@ fn without_other_kinds<'a>(old: &'a str, patch: &str, kinds: &[&str]) -> Cow<'a,
                 .any(|(member, of)| *member == name && was.iter().any(|kind| kind == of))
     };
     let kept: Vec<_> = object(old).into_iter().filter(|(name, _)| !is_gone(name)).collect();
+    Cow::Owned(written(&kept))
+}
+
+/// The old retry policy without the members that another backoff brings to an end.
+fn without_other_backoff<'a>(old: &'a str, patch: &str) -> Cow<'a, str> {
+    let backoff = |text: &str| {
+        let word = object_pairs(text).into_iter().find(|(name, _)| name == "backoff");
+        word.and_then(|(_, value)| serde_json::from_str::<String>(value).ok())
+    };
+    let has_delays = object_pairs(patch).iter().any(|(name, value)| name == "delays" && *value != "null");
+    let ended = retry::ended_by(backoff(old).as_deref(), backoff(patch).as_deref(), has_delays);
+    if ended.is_empty() {
+        return Cow::Borrowed(old);
+    }
+    let kept: Vec<_> = object(old).into_iter().filter(|(name, _)| !ended.contains(&&**name)).collect();
     Cow::Owned(written(&kept))
 }
 
@@ -129,6 +145,42 @@ mod tests {
             ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
         ] {
             check(base, patch, expected);
+        }
+    }
+
+    #[test]
+    fn another_backoff_replaces_the_old_one_and_what_belongs_to_it() {
+        let exponential =
+            r#"{"retry":{"max_attempts":3,"backoff":"exponential","base":"PT2S","cap":"PT5M"}}"#;
+        let list = r#"{"retry":{"max_attempts":5,"backoff":"list","delays":["PT1S"],"retry_for":"PT2H"}}"#;
+        for (base, patch, expected) in [
+            (
+                exponential,
+                r#"{"backoff":"linear"}"#,
+                r#"{"max_attempts":3,"backoff":"linear","base":"PT2S","cap":"PT5M"}"#,
+            ),
+            (exponential, r#"{"backoff":"fixed"}"#, r#"{"max_attempts":3,"backoff":"fixed","base":"PT2S"}"#),
+            (exponential, r#"{"delays":["1s","2s"]}"#, r#"{"delays":["1s","2s"]}"#),
+            (exponential, r#"{"backoff":"list","delays":["1s"]}"#, r#"{"backoff":"list","delays":["1s"]}"#),
+            (
+                exponential,
+                r#"{"backoff":"list","delays":["1s"],"max_attempts":9}"#,
+                r#"{"backoff":"list","delays":["1s"],"max_attempts":9}"#,
+            ),
+            (
+                exponential,
+                r#"{"max_attempts":9}"#,
+                r#"{"max_attempts":9,"backoff":"exponential","base":"PT2S","cap":"PT5M"}"#,
+            ),
+            (list, r#"{"backoff":"fixed"}"#, r#"{"max_attempts":5,"backoff":"fixed","retry_for":"PT2H"}"#),
+            (
+                list,
+                r#"{"delays":["PT9S"]}"#,
+                r#"{"max_attempts":5,"backoff":"list","delays":["PT9S"],"retry_for":"PT2H"}"#,
+            ),
+            (list, r#"{"retry_for":null}"#, r#"{"max_attempts":5,"backoff":"list","delays":["PT1S"]}"#),
+        ] {
+            check(base, &format!(r#"{{"retry":{patch}}}"#), &format!(r#"{{"retry":{expected}}}"#));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Nodes and shards on the wire.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use punctual_domain::operation as domain;
@@ -22,6 +22,9 @@ pub struct Node {
     pub version: String,
     /// What it does: `api`, `scheduler`, `worker`.
     pub roles: Vec<String>,
+    /// What its worker has, for jobs that require it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Since when it runs.
     pub started_at: Timestamp,
     /// Until when it is live if nothing more is heard of it.
@@ -137,6 +140,7 @@ impl Node {
                 address: node.address.clone(),
                 version: node.release.clone(),
                 roles: node.roles.names().into_iter().map(String::from).collect(),
+                labels: node.labels.to_map(),
                 started_at: node.started_at,
                 live_until: *live_until,
                 shards,

@@ -5,6 +5,7 @@ use punctual_domain::operation::{self as domain, Kind};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::backfill::Backfill;
 use crate::dead_letter::Filter;
 use crate::node::MoveShards;
 
@@ -13,22 +14,25 @@ use crate::node::MoveShards;
 pub struct Operation {
     /// Its id.
     pub id: String,
-    /// What it does: `redrive`, `acknowledge`, `catch_up` or `move_shards`.
+    /// What it does: `redrive`, `acknowledge`, `catch_up`, `backfill` or `move_shards`.
     pub kind: String,
     /// `running`, `succeeded`, `failed` or `cancelled`.
     pub state: String,
     /// Of `redrive` and `acknowledge`: which dead letters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Filter>,
-    /// Of `catch_up`: whose missed slots.
+    /// Of `catch_up` and `backfill`: whose slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
+    /// Of `backfill`: which slots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backfill: Option<Backfill>,
     /// Of `move_shards`: which, and where to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub move_shards: Option<MoveShards>,
     /// How many runs it has changed or made, or rows it has moved.
     pub done: u64,
-    /// How many it could not change, because they had changed meanwhile.
+    /// How many it could not change, because they had changed meanwhile, and slots that it did not run because of overlap.
     pub failed: u64,
     /// How many there are to do, if that is known.
     pub total: Option<u64>,
@@ -45,10 +49,11 @@ pub struct Operation {
 
 impl From<&domain::Operation> for Operation {
     fn from(operation: &domain::Operation) -> Self {
-        let (mut filter, mut job_id, mut move_shards) = (None, None, None);
+        let (mut filter, mut backfill, mut move_shards) = (None, None, None);
         match &operation.kind {
             Kind::Redrive(which) | Kind::Acknowledge(which) => filter = Some(Filter::from(which)),
-            Kind::CatchUp(catch_up) => job_id = Some(catch_up.job.to_string()),
+            Kind::CatchUp(_) => {}
+            Kind::Backfill(which) => backfill = Some(Backfill::from(&**which)),
             Kind::MoveShards(which) => move_shards = Some(MoveShards::from(which)),
         }
         Operation {
@@ -56,7 +61,8 @@ impl From<&domain::Operation> for Operation {
             kind: operation.kind.as_str().into(),
             state: operation.state.as_str().into(),
             filter,
-            job_id,
+            job_id: operation.kind.job().map(|job| job.to_string()),
+            backfill,
             move_shards,
             done: operation.done,
             failed: operation.failed,

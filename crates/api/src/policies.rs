@@ -1,25 +1,14 @@
-//! The policies of a job on the wire. What is left out has its default; what is read back shows it.
+//! The policies of a job on the wire, besides [`crate::retry`]. What is left out has its default; what is read back shows it.
 
 use punctual_domain::policy::catch_up::CatchUp as DomainCatchUp;
+use punctual_domain::policy::overlap::{Overlap as DomainOverlap, QUEUE_MAX};
 use punctual_domain::policy::retention::Retention as DomainRetention;
-use punctual_domain::policy::retry::Retry as DomainRetry;
 
 use crate::duration::Duration;
-use crate::limits::{ATTEMPTS_MAX, CATCH_UP_MAX, CATCH_UP_RATE_MAX};
+use crate::limits::{CATCH_UP_MAX, CATCH_UP_RATE_MAX, QUEUE_ALL_MAX};
 use crate::read::{At, Errors, one_of};
 
 object! {
-    /// When a failed attempt is followed by another: exponential, with up to 30 % more at random.
-    pub struct Retry {
-        /// How many attempts count, the first one included; 3 unless said otherwise.
-        #[schema(example = 3)]
-        pub max_attempts: u32,
-        /// The delay after the first failure, which doubles with each; `PT1S`.
-        pub base: Duration,
-        /// The longest delay; `PT5M`.
-        pub cap: Duration,
-    }
-
     /// What happens to slots that are reached too late.
     pub struct CatchUp {
         /// `latest` (the default): one run, for the newest; `none`; `all`: the newest `max`, oldest first.
@@ -31,6 +20,18 @@ object! {
         pub max: u32,
         /// With `all`: how many per second at most; 50.
         pub rate: u32,
+    }
+
+    /// What happens when a run is to be made while others of the job are open. A run is open until it has ended, also while
+    /// it waits for its next attempt.
+    pub struct Overlap {
+        /// `allow` (the default): they run beside each other; `skip`: there is no run; `queue_one`: one run waits, more are
+        /// skipped; `queue_all`: up to `max` wait, oldest slot first; `cancel_running`: what waits is cancelled, what runs is
+        /// asked to stop, and the new run starts when it has.
+        #[schema(example = "skip")]
+        pub policy: String,
+        /// With `queue_all`: how many runs wait at most, 1 to 1000; 100.
+        pub max: u32,
     }
 
     /// How long history is kept.
@@ -54,35 +55,6 @@ enum Policy {
 
 const POLICIES: [(&str, Policy); 3] =
     [("latest", Policy::Latest), ("none", Policy::None), ("all", Policy::All)];
-
-impl Retry {
-    pub(crate) fn to_domain(&self, at: &At<'_>, errors: &mut Errors) -> DomainRetry {
-        let default = DomainRetry::default();
-        let max_attempts = self.max_attempts.unwrap_or(default.max_attempts);
-        check_range(max_attempts, ATTEMPTS_MAX, &at.member("max_attempts"), errors);
-        let base = self.base.map_or(default.base, |base| base.0);
-        // A long first delay raises the default cap, but not one that was asked for.
-        let cap = self.cap.map_or(default.cap.max(base), |cap| cap.0);
-        if cap < base {
-            errors.add(
-                &at.member("cap"),
-                "out_of_range",
-                "`cap` is shorter than `base`; it is the longest delay",
-            );
-        }
-        DomainRetry { max_attempts, base, cap }
-    }
-}
-
-impl From<&DomainRetry> for Retry {
-    fn from(retry: &DomainRetry) -> Self {
-        Retry {
-            max_attempts: Some(retry.max_attempts),
-            base: Some(Duration(retry.base)),
-            cap: Some(Duration(retry.cap)),
-        }
-    }
-}
 
 impl CatchUp {
     pub(crate) fn to_domain(&self, at: &At<'_>, errors: &mut Errors) -> DomainCatchUp {
@@ -119,6 +91,43 @@ impl From<&DomainCatchUp> for CatchUp {
     }
 }
 
+const OVERLAPS: [(&str, DomainOverlap); 5] = [
+    ("allow", DomainOverlap::Allow),
+    ("skip", DomainOverlap::Skip),
+    ("queue_one", DomainOverlap::QueueOne),
+    ("queue_all", DomainOverlap::QueueAll { max: QUEUE_MAX }),
+    ("cancel_running", DomainOverlap::CancelRunning),
+];
+
+impl Overlap {
+    pub(crate) fn to_domain(&self, at: &At<'_>, errors: &mut Errors) -> DomainOverlap {
+        let policy = match &self.policy {
+            Some(word) => one_of(word, &OVERLAPS, &at.member("policy"), errors),
+            None => None,
+        };
+        if let Some(max) = self.max {
+            check_range(max, QUEUE_ALL_MAX, &at.member("max"), errors);
+        }
+        match policy.unwrap_or_default() {
+            DomainOverlap::QueueAll { max } => DomainOverlap::QueueAll { max: self.max.unwrap_or(max) },
+            policy => policy,
+        }
+    }
+}
+
+impl From<DomainOverlap> for Overlap {
+    fn from(overlap: DomainOverlap) -> Self {
+        let max = match overlap {
+            DomainOverlap::QueueAll { max } => Some(max),
+            DomainOverlap::Allow
+            | DomainOverlap::Skip
+            | DomainOverlap::QueueOne
+            | DomainOverlap::CancelRunning => None,
+        };
+        Overlap { policy: Some(overlap.as_str().into()), max }
+    }
+}
+
 impl Retention {
     pub(crate) fn to_domain(&self, at: &At<'_>, errors: &mut Errors) -> DomainRetention {
         let Some(days) = self.days else { return DomainRetention::default() };
@@ -136,7 +145,7 @@ impl From<DomainRetention> for Retention {
     }
 }
 
-fn check_range(number: u32, most: u32, at: &At<'_>, errors: &mut Errors) {
+pub(crate) fn check_range(number: u32, most: u32, at: &At<'_>, errors: &mut Errors) {
     if !(1..=most).contains(&number) {
         errors.add(at, "out_of_range", format!("{number} is not in 1 to {most}"));
     }

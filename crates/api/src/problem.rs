@@ -133,6 +133,8 @@ codes! {
     VersionConflict = "version_conflict", "The job has changed";
     /// The job is not in a state for this.
     WrongState = "wrong_state", "That cannot be done in this state";
+    /// Runs of the job are open, and there is no place for another.
+    Overlap = "overlap", "A run of the job is open";
     /// No such job.
     JobNotFound = "job_not_found", "No such job";
     /// No such run.

@@ -1,11 +1,15 @@
 //! Runs on the wire: a summary in lists, with attempts when read alone.
 
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use punctual_domain::{self as domain, RunState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::duration::Duration;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -23,16 +27,25 @@ pub struct RunSummary {
     pub kind: Option<String>,
     /// Who executes.
     pub queue: String,
+    /// Labels that the worker must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requires: BTreeMap<String, String>,
     /// Why it exists: `schedule`, `trigger`, `backfill`, `batch` or `link`.
     pub cause: String,
     /// Its nominal time.
     pub scheduled_for: Timestamp,
-    /// `pending`, `running`, `succeeded`, `failed`, `timed_out` or `cancelled`.
+    /// `pending`, `running`, `succeeded`, `failed`, `timed_out`, `cancelled` or `missed`.
     pub state: String,
-    /// What a pending run waits for: `time`, `capacity` or `retry`.
+    /// The limit that ended it, if one did: `start_window`, `retry_for` or `deadline`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What a pending run waits for: `time`, `capacity`, `retry` or `earlier_run`.
     pub waiting_for: Option<String>,
-    /// When a pending run may be claimed.
+    /// When a pending run may be claimed; nothing while it waits for an earlier run.
     pub available_at: Option<Timestamp>,
+    /// Until when a pending run may start its next attempt, if there is a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_by: Option<Timestamp>,
     /// The number of the last attempt; 0 before the first.
     pub attempt: u32,
     /// When its first attempt started, by the worker's clock.
@@ -41,6 +54,9 @@ pub struct RunSummary {
     pub finished_at: Option<Timestamp>,
     /// How late its first attempt started, in milliseconds.
     pub lateness_ms: Option<i64>,
+    /// When somebody last asked for more attempts; limits count from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redriven_at: Option<Timestamp>,
     /// Somebody asked it to stop while it was running.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_cancel_requested: bool,
@@ -59,6 +75,9 @@ pub struct Run {
     pub summary: RunSummary,
     /// Its attempts, oldest first.
     pub attempts: Vec<Attempt>,
+    /// What its owner should know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// One try of a run.
@@ -68,7 +87,7 @@ pub struct Attempt {
     pub number: u32,
     /// Which worker tried.
     pub worker: String,
-    /// `succeeded`, `failed`, `timed_out`, `cancelled` or `lost`; nothing while it runs.
+    /// `succeeded`, `failed`, `timed_out`, `cancelled` or `lost`; nothing while it runs, or if it was given back unfinished.
     pub outcome: Option<String>,
     /// When it was claimed.
     pub claimed_at: Timestamp,
@@ -95,12 +114,15 @@ pub struct Attempt {
 /// Why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AttemptError {
-    /// A stable word: `connect`, `timeout`, `http_status`, `lost`.
+    /// A stable word, such as `connect_failed`, `timed_out`, `http_status`, `deadline` or `lost`.
     pub code: String,
     /// A sentence for people.
     pub message: String,
-    /// Whether another attempt may help.
+    /// Whether another attempt may follow, as the target says or the job's `retry` says otherwise.
     pub is_retryable: bool,
+    /// How long the target asked to be left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<Duration>,
 }
 
 /// What a target answered: `text`, or `base64` if it is not UTF-8.
@@ -119,7 +141,7 @@ pub struct Output {
 /// How long a phase took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Phase {
-    /// Which: `dns`, `connect`, `tls`, `wait`, `receive`.
+    /// Which: `queued`, `dns`, `connect`, `tls`, `first_byte` or `body`.
     pub name: String,
     /// How long, in milliseconds.
     pub duration_ms: f64,
@@ -134,7 +156,8 @@ impl RunSummary {
             | RunState::Succeeded
             | RunState::Failed
             | RunState::TimedOut
-            | RunState::Cancelled => None,
+            | RunState::Cancelled
+            | RunState::Missed => None,
         };
         RunSummary {
             id: run.id().to_string(),
@@ -143,15 +166,19 @@ impl RunSummary {
             job_version: run.version.0,
             kind: kind.map(str::to_string),
             queue: run.queue.to_string(),
+            requires: run.requires.to_map(),
             cause: run.cause.as_str().into(),
             scheduled_for: run.scheduled_for,
             state: run.state.as_str().into(),
-            available_at: waiting_for.is_some().then_some(run.available_at),
+            reason: run.reason.map(|reason| reason.as_str().into()),
+            available_at: (waiting_for.is_some() && !run.is_behind()).then_some(run.available_at),
             waiting_for,
+            start_by: run.lapses_after(),
             attempt: run.attempt,
             started_at: run.started_at,
             finished_at: run.finished_at,
             lateness_ms: run.lateness(due_at).map(|late| late.as_millis() as i64),
+            redriven_at: run.redriven_at,
             is_cancel_requested: run.is_cancel_requested,
             idempotency_key: run.idempotency_key().to_string(),
             correlation_id: run.correlation_id.as_deref().map(str::to_string),
@@ -176,6 +203,7 @@ impl From<&domain::Attempt> for Attempt {
                 code: error.code.clone(),
                 message: error.message.clone(),
                 is_retryable: error.is_retryable,
+                retry_after: error.retry_after.filter(|after| !after.is_zero()).map(Duration),
             }),
             output: report.and_then(|report| report.output.as_ref()).map(Output::from),
             phases: report.map_or_else(Vec::new, |report| {

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use punctual_api::job::{Facts, Purpose, read_job};
+use punctual_api::merge::patch_job;
 use punctual_api::{Job, JobSpec, Rules};
 use punctual_domain::id::{JobId, ShardId, TenantId, Version};
 use punctual_domain::job::JobState;
@@ -52,6 +53,104 @@ fn every_kind_of_schedule_is_shown_in_its_own_words_and_accepted_again() {
         let client: JobSpec = serde_json::from_str(&text).expect("a client reads it");
         assert_eq!(client, wire);
         assert_eq!(client.to_spec(&rules).expect("and may send it"), spec);
+    }
+}
+
+/// Policies that are accepted, and how all of them are shown.
+const POLICIES: [(&str, &str); 7] = [
+    (
+        "",
+        r#"{"retry":{"max_attempts":3,"backoff":"exponential","base":"PT1S","cap":"PT5M"},"timeout":"PT5M"}"#,
+    ),
+    (
+        r#""retry":{"max_attempts":5,"base":"10m"}"#,
+        r#"{"retry":{"max_attempts":5,"backoff":"exponential","base":"PT10M","cap":"PT10M"},"timeout":"PT5M"}"#,
+    ),
+    (
+        r#""retry":{"backoff":"linear","cap":"1m"}"#,
+        r#"{"retry":{"max_attempts":3,"backoff":"linear","base":"PT1S","cap":"PT1M"},"timeout":"PT5M"}"#,
+    ),
+    (
+        r#""retry":{"backoff":"fixed","base":"30s","retry_for":"2h"}"#,
+        r#"{"retry":{"max_attempts":3,"backoff":"fixed","base":"PT30S","retry_for":"PT2H"},"timeout":"PT5M"}"#,
+    ),
+    (
+        r#""retry":{"delays":["10s","1m","10m"]}"#,
+        r#"{"retry":{"max_attempts":4,"backoff":"list","delays":["PT10S","PT1M","PT10M"]},"timeout":"PT5M"}"#,
+    ),
+    (
+        r#""retry":{"max_attempts":5,"backoff":"list","delays":["PT10S","PT1M"],"retry_for":"PT2H",
+            "on":{"status":[409,"5XX","5xx"],"errors":["tls_failed"]},
+            "not_on":{"outcomes":["timed_out"],"status":["501"]}}"#,
+        r#"{"retry":{"max_attempts":5,"backoff":"list","delays":["PT10S","PT1M"],"retry_for":"PT2H",
+            "on":{"status":["409","5xx"],"errors":["tls_failed"]},
+            "not_on":{"outcomes":["timed_out"],"status":["501"]}},"timeout":"PT5M"}"#,
+    ),
+    (
+        r#""start_window":"10m","timeout":"1m","deadline":"1h","min_duration":"500ms","retry":{"on":{},"not_on":{"status":[]}}"#,
+        r#"{"retry":{"max_attempts":3,"backoff":"exponential","base":"PT1S","cap":"PT5M"},
+            "start_window":"PT10M","timeout":"PT1M","deadline":"PT1H","min_duration":"PT0.500S"}"#,
+    ),
+];
+
+#[test]
+fn policies_are_shown_with_their_defaults_and_accepted_again() {
+    let tzdb = Tzdb::bundled();
+    let rules = Rules::new(&tzdb);
+    for (given, shown) in POLICIES {
+        let comma = if given.is_empty() { "" } else { "," };
+        let body = format!(r#"{{"schedule":{{"every":"PT5S"}},"target":{{"discard":{{}}}}{comma}{given}}}"#);
+        let spec = read_job(&body, Purpose::Create, &rules).unwrap_or_else(|e| panic!("{given}: {e:?}"));
+        let wire = JobSpec::from(&spec);
+        let told = serde_json::to_value(&wire).expect("JSON");
+        let expected: serde_json::Value = serde_json::from_str(shown).expect("JSON");
+        for member in ["retry", "start_window", "timeout", "deadline", "min_duration"] {
+            assert_eq!(told.get(member), expected.get(member), "{given}");
+        }
+        let text = told.to_string();
+        assert_eq!(read_job(&text, Purpose::Create, &rules).expect("accepted again"), spec, "{given}");
+        let client: JobSpec = serde_json::from_str(&text).expect("a client reads it");
+        assert_eq!(client, wire);
+    }
+}
+
+/// Every block of JSON on the page about policies is a part of a job that is accepted.
+#[test]
+fn the_page_about_policies_says_what_is_accepted() {
+    let tzdb = Tzdb::bundled();
+    let page = include_str!("../../../docs/reference/policies.md");
+    let blocks: Vec<&str> =
+        page.split("```json\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect();
+    assert!(blocks.len() >= 6);
+    for block in blocks {
+        let job =
+            patch_job(r#"{"schedule":{"every":"1h"},"target":{"discard":{}}}"#, block).expect("an object");
+        if let Err(wrong) = read_job(&job, Purpose::Create, &Rules::new(&tzdb)) {
+            panic!("{block}: {wrong:?}");
+        }
+    }
+}
+
+#[test]
+fn every_overlap_policy_is_shown_with_its_default_and_accepted_again() {
+    let tzdb = Tzdb::bundled();
+    let rules = Rules::new(&tzdb);
+    for (given, shown) in [
+        ("", r#"{"policy":"allow"}"#),
+        (r#""overlap":null,"#, r#"{"policy":"allow"}"#),
+        (r#""overlap":{},"#, r#"{"policy":"allow"}"#),
+        (r#""overlap":{"policy":"skip","max":5},"#, r#"{"policy":"skip"}"#),
+        (r#""overlap":{"policy":"queue_one"},"#, r#"{"policy":"queue_one"}"#),
+        (r#""overlap":{"policy":"queue_all"},"#, r#"{"policy":"queue_all","max":100}"#),
+        (r#""overlap":{"policy":"queue_all","max":1000},"#, r#"{"policy":"queue_all","max":1000}"#),
+        (r#""overlap":{"policy":"cancel_running"},"#, r#"{"policy":"cancel_running"}"#),
+    ] {
+        let body = format!(r#"{{{given}"schedule":{{"now":true}},"target":{{"discard":{{}}}}}}"#);
+        let spec = read_job(&body, Purpose::Create, &rules).unwrap_or_else(|e| panic!("{given}: {e:?}"));
+        let wire = JobSpec::from(&spec);
+        assert_eq!(serde_json::to_string(&wire.overlap).expect("JSON"), shown, "{given}");
+        let text = serde_json::to_string(&wire).expect("JSON");
+        assert_eq!(read_job(&text, Purpose::Create, &rules).expect("accepted again"), spec, "{given}");
     }
 }
 

@@ -6,9 +6,11 @@ use std::str::FromStr;
 
 use http::Method;
 use punctual_api::Page;
+use punctual_api::backfill::{Backfill, BackfillSlots};
 use punctual_api::import::BulkResult;
 use punctual_api::job::{Job, Pause, Trigger, Upcoming};
 use punctual_api::ledger::LedgerEntry;
+use punctual_api::operation::Operation;
 use punctual_api::run::RunSummary;
 use serde::Serialize;
 
@@ -155,6 +157,28 @@ impl Client {
     ) -> Result<Answer<RunSummary>, Error> {
         let path = format!("{}/trigger", JobRef::Id(id.into()).path());
         self.call(Call::post(path).body(trigger)?.under(idempotency_key)).await
+    }
+
+    /// Runs slots of the past, as an operation.
+    pub async fn backfill_job(
+        &self,
+        id: &str,
+        backfill: &Backfill,
+        idempotency_key: Option<&str>,
+    ) -> Result<Answer<Operation>, Error> {
+        let path = format!("{}/backfill", JobRef::Id(id.into()).path());
+        self.call(Call::post(path).body(backfill)?.under(idempotency_key)).await
+    }
+
+    /// The slots that a backfill would run.
+    pub async fn backfill_slots(
+        &self,
+        id: &str,
+        backfill: &Backfill,
+    ) -> Result<Answer<BackfillSlots>, Error> {
+        let path = format!("{}/backfill", JobRef::Id(id.into()).path());
+        let backfill = Backfill { dry_run: Some(true), ..backfill.clone() };
+        self.call(Call::post(path).body(&backfill)?).await
     }
 
     /// The next slots of a job.

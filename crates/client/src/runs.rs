@@ -15,7 +15,7 @@ pub struct RunFilter {
     pub job: Option<String>,
     /// In a state.
     pub state: Option<String>,
-    /// Pending, and waiting for this: `time`, `capacity` or `retry`.
+    /// Pending, and waiting for this: `time`, `capacity`, `retry` or `earlier_run`.
     pub waiting_for: Option<String>,
     /// In the dead letters, or not.
     pub dead: Option<bool>,

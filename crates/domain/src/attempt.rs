@@ -71,10 +71,32 @@ pub struct Report {
     pub phases: Vec<(Cow<'static, str>, Duration)>,
 }
 
+/// The codes of failures that a job can choose to retry or not, in the order of a call.
+pub const CODES: [&str; 15] = [
+    "target_url_invalid",
+    "target_header_invalid",
+    "target_refused",
+    "call_unsendable",
+    "dns_failed",
+    "connect_failed",
+    "tls_failed",
+    "timed_out",
+    "connection_closed",
+    "protocol_error",
+    "http_status",
+    "function_unknown",
+    "function_failed",
+    "function_panicked",
+    "internal",
+];
+
+/// The code of an attempt that the deadline of its run cut off.
+pub const DEADLINE: &str = "deadline";
+
 /// Why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// A stable word: `connect`, `timeout`, `http_status`, `lost`.
+    /// A stable word, one of [`CODES`], or `lost` or [`DEADLINE`].
     pub code: String,
     /// A sentence for people.
     pub message: String,

@@ -1,7 +1,7 @@
 //! What must hold for every run, whatever happened: checked after tests, by `punctual check` and
 //! where a store reads back what it wrote.
 
-use crate::run::{Run, RunState};
+use crate::run::{Cause, Run, RunState};
 
 /// A broken invariant, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,18 @@ pub fn check(run: &Run) -> Result<(), Broken> {
             "only a success or a failure was attempted",
             match run.state {
                 RunState::Succeeded | RunState::Failed | RunState::TimedOut => run.attempt > 0,
-                RunState::Pending(_) | RunState::Running(_) | RunState::Cancelled => true,
+                RunState::Pending(_) | RunState::Running(_) | RunState::Cancelled | RunState::Missed => true,
             },
+        ),
+        ("a missed run never started", run.state != RunState::Missed || run.started_at.is_none()),
+        ("a missed run says why", run.state != RunState::Missed || run.reason.is_some()),
+        (
+            "only what was asked for has a turn of its own",
+            run.turn_at.is_none() || run.redriven_at.is_some() || run.cause == Cause::Backfill,
+        ),
+        (
+            "only a run that ended badly has a reason",
+            run.reason.is_none() || run.state.is_dead() || run.state == RunState::Missed,
         ),
     ];
     match rules.iter().find(|(_, holds)| !holds) {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use punctual_schedule::Schedule;
 
 use crate::id::{JobId, TenantId, Version};
+use crate::labels::Labels;
 use crate::policy::Policies;
 
 /// A job as stored: what its owner asked for, and what the server keeps about it. A run keeps the version it
@@ -54,6 +55,8 @@ pub struct Spec {
     pub labels: BTreeMap<String, String>,
     /// Who executes: workers that serve this queue.
     pub queue: Arc<str>,
+    /// What it requires of the worker that executes it.
+    pub requires: Labels,
     /// How urgent, coarsely.
     pub lane: Lane,
     /// How urgent inside tenant and lane; higher first.
@@ -82,6 +85,7 @@ impl Spec {
             kind: None,
             labels: BTreeMap::new(),
             queue: DEFAULT_QUEUE.into(),
+            requires: Labels::NONE,
             lane: Lane::default(),
             priority: 0,
             schedule,
@@ -144,8 +148,11 @@ pub enum Lane {
 }
 
 impl Lane {
+    /// How many there are.
+    pub const COUNT: usize = 3;
+
     /// All lanes, most urgent first.
-    pub const ALL: [Lane; 3] = [Lane::Critical, Lane::Standard, Lane::Batch];
+    pub const ALL: [Lane; Lane::COUNT] = [Lane::Critical, Lane::Standard, Lane::Batch];
 
     /// The word, as in the API.
     pub fn as_str(self) -> &'static str {

@@ -4,19 +4,21 @@
 //! No I/O, no async, no clock: time and randomness come in as arguments. Read in this order:
 //! [`job`] is what is registered, [`run`] what happens for one cause, [`lifecycle`] the only place
 //! where a run changes state, [`policy`] the decisions, [`ledger`] the account of every slot, [`operation`] long work
-//! over many runs, [`placement`] which node fires what.
+//! over many runs, [`placement`] which node fires what, [`shares`] which lane goes next.
 
 pub mod attempt;
 pub mod id;
 pub mod invariants;
 pub mod job;
 pub mod key;
+pub mod labels;
 pub mod ledger;
 pub mod lifecycle;
 pub mod operation;
 pub mod placement;
 pub mod policy;
 pub mod run;
+pub mod shares;
 pub mod tenant;
 pub mod work;
 
@@ -24,9 +26,11 @@ pub use attempt::{Attempt, Outcome, Report};
 pub use id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 pub use job::{Job, Lane, Spec, Target};
 pub use key::IdempotencyKey;
+pub use labels::Labels;
 pub use ledger::LedgerEntry;
 pub use operation::Operation;
 pub use placement::{Node, Ownership, Placement, Roles};
-pub use run::{Cause, Lease, Run, RunState, WaitingFor};
+pub use run::{Cause, Lease, Limit, Run, RunState, StartBy, WaitingFor};
+pub use shares::Shares;
 pub use tenant::{Tenant, TenantName};
 pub use work::{Finished, Held, Leased};

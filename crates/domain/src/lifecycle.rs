@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use crate::id::WorkerId;
-use crate::run::{Lease, Run, RunState, WaitingFor};
+use crate::run::{Lease, Limit, Run, RunState, StartBy, WaitingFor};
 
 /// What happened to a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,8 +36,20 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// Its next attempt did not start in time.
+    Lapsed {
+        /// When.
+        at: Timestamp,
+    },
     /// Somebody asked for more attempts of a run that ended badly.
     Redriven {
+        /// When.
+        at: Timestamp,
+        /// Other runs of its job are open, with which it must not overlap.
+        is_behind: bool,
+    },
+    /// No run is ahead of it any more.
+    Released {
         /// When.
         at: Timestamp,
     },
@@ -54,12 +66,16 @@ pub enum Verdict {
     TimeOut,
     /// It was cancelled.
     Cancel,
+    /// A limit does not allow another attempt; a dead letter.
+    GiveUp(Limit),
     /// Another attempt follows.
     Retry {
         /// Not before.
         available_at: Timestamp,
         /// What the attempt counts against.
         charge: Charge,
+        /// Not after, if there is a limit.
+        start_by: Option<StartBy>,
     },
 }
 
@@ -83,6 +99,9 @@ pub enum Refused {
         /// The attempt the event was about.
         attempt: u32,
     },
+    /// Somebody asked the run to stop: it is not tried again, and is no dead letter.
+    #[error("the run was asked to stop, and ends as cancelled unless it succeeded")]
+    AskedToStop,
     /// The run is not in a state in which this can happen.
     #[error("a {state} run cannot be {event}")]
     WrongState {
@@ -101,13 +120,15 @@ pub fn apply(run: &mut Run, event: Event) -> Result<(), Refused> {
             conclude(run, worker, attempt, started_at, verdict, at)
         }
         Event::Cancelled { at } => cancel(run, at),
-        Event::Redriven { at } => redrive(run, at),
+        Event::Lapsed { at } => lapse(run, at),
+        Event::Redriven { at, is_behind } => redrive(run, at, is_behind),
+        Event::Released { at } => release(run, at),
     }
 }
 
 fn claim(run: &mut Run, worker: WorkerId, at: Timestamp) -> Result<(), Refused> {
     match run.state {
-        RunState::Pending(_) if run.available_at <= at => {
+        RunState::Pending(_) if run.available_at <= at && !run.is_behind() && !run.is_too_late(at) => {
             run.attempt += 1;
             run.state = RunState::Running(Lease { worker, attempt: run.attempt, claimed_at: at });
             Ok(())
@@ -128,6 +149,10 @@ fn conclude(
         Some(lease) if lease.worker == worker && lease.attempt == attempt => {}
         _ => return Err(Refused::StaleLease { attempt }),
     }
+    // Whoever decided did not know yet; it is decided anew.
+    if run.is_cancel_requested && !matches!(verdict, Verdict::Succeed | Verdict::Cancel) {
+        return Err(Refused::AskedToStop);
+    }
     run.started_at = run.started_at.or(started_at);
     let end = |run: &mut Run, state: RunState| {
         run.state = state;
@@ -138,13 +163,15 @@ fn conclude(
         Verdict::Fail => end(run, RunState::Failed),
         Verdict::TimeOut => end(run, RunState::TimedOut),
         Verdict::Cancel => end(run, RunState::Cancelled),
-        Verdict::Retry { available_at, charge } => {
+        Verdict::GiveUp(limit) => give_up(run, limit, at),
+        Verdict::Retry { available_at, charge, start_by } => {
             match charge {
                 Charge::Attempt => run.charged += 1,
                 Charge::Lost => run.lost += 1,
                 Charge::Nothing => {}
             }
             run.available_at = available_at;
+            run.start_by = start_by;
             run.state = RunState::Pending(match charge {
                 Charge::Attempt | Charge::Lost => WaitingFor::Retry,
                 Charge::Nothing => WaitingFor::Capacity,
@@ -165,23 +192,61 @@ fn cancel(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
             run.is_cancel_requested = true;
             Ok(())
         }
-        RunState::Succeeded | RunState::Failed | RunState::TimedOut | RunState::Cancelled => {
-            Err(Refused::WrongState { state: run.state.as_str(), event: "cancelled" })
-        }
+        RunState::Succeeded
+        | RunState::Failed
+        | RunState::TimedOut
+        | RunState::Cancelled
+        | RunState::Missed => Err(Refused::WrongState { state: run.state.as_str(), event: "cancelled" }),
     }
 }
 
-fn redrive(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
+fn lapse(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
+    match (run.lapses_after(), run.start_by) {
+        (Some(last), Some(by)) if last < at => {
+            give_up(run, by.limit, at);
+            Ok(())
+        }
+        _ => Err(Refused::WrongState { state: run.state.as_str(), event: "missed" }),
+    }
+}
+
+/// A limit ends a run: one that never started is missed, whatever the limit.
+fn give_up(run: &mut Run, limit: Limit, at: Timestamp) {
+    run.state = match (run.started_at, limit) {
+        (None, _) => RunState::Missed,
+        (Some(_), Limit::Deadline) => RunState::TimedOut,
+        (Some(_), Limit::StartWindow | Limit::RetryFor) => RunState::Failed,
+    };
+    run.reason = Some(limit);
+    run.finished_at = Some(at);
+}
+
+fn redrive(run: &mut Run, at: Timestamp, is_behind: bool) -> Result<(), Refused> {
     if !run.state.is_dead() {
         return Err(Refused::WrongState { state: run.state.as_str(), event: "redriven" });
     }
     // The same run goes on: attempt numbers continue, the counts against its caps start anew.
-    run.state = RunState::Pending(WaitingFor::Capacity);
+    run.state = RunState::Pending(if is_behind { WaitingFor::EarlierRun } else { WaitingFor::Capacity });
     run.available_at = at;
+    run.start_by = None;
+    run.reason = None;
+    run.redriven_at = Some(at);
     run.charged = 0;
     run.lost = 0;
     run.finished_at = None;
     run.is_cancel_requested = false;
+    Ok(())
+}
+
+fn release(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
+    if !run.is_behind() {
+        return Err(Refused::WrongState { state: run.state.as_str(), event: "released" });
+    }
+    run.state = RunState::Pending(match run.available_at > at {
+        true => WaitingFor::Time,
+        false => WaitingFor::Capacity,
+    });
+    run.take_turn(at);
     Ok(())
 }
 
@@ -212,16 +277,21 @@ pub(crate) mod tests {
             part: 0,
             state: RunState::Pending(WaitingFor::Capacity),
             available_at: at(0),
+            start_by: None,
             attempt: 0,
             charged: 0,
             lost: 0,
             kind: None,
             queue: "default".into(),
+            requires: crate::Labels::NONE,
             retention: Default::default(),
             lane: Lane::Standard,
             priority: 0,
             started_at: None,
             finished_at: None,
+            reason: None,
+            redriven_at: None,
+            turn_at: None,
             is_cancel_requested: false,
             correlation_id: None,
         }
@@ -240,7 +310,7 @@ pub(crate) mod tests {
     #[test]
     fn a_result_counts_only_under_the_current_lease() {
         let mut run = running();
-        let retry = Verdict::Retry { available_at: at(2), charge: Charge::Lost };
+        let retry = Verdict::Retry { available_at: at(2), charge: Charge::Lost, start_by: None };
         apply(&mut run, concluded(worker(1), 1, retry)).expect("current");
         apply(&mut run, Event::Claimed { worker: worker(2), at: at(3) }).expect("claimable");
         let before = run.clone();
@@ -279,20 +349,134 @@ pub(crate) mod tests {
     #[test]
     fn a_redriven_run_goes_on_with_the_next_attempt() {
         let mut run = running();
-        assert!(apply(&mut run, Event::Redriven { at: at(5) }).is_err());
+        let redriven = Event::Redriven { at: at(5), is_behind: false };
+        assert!(apply(&mut run, redriven).is_err());
         apply(&mut run, concluded(worker(1), 1, Verdict::Fail)).expect("current");
         assert!(run.state.is_dead());
-        apply(&mut run, Event::Redriven { at: at(5) }).expect("dead");
+        apply(&mut run, redriven).expect("dead");
         apply(&mut run, Event::Claimed { worker: worker(2), at: at(6) }).expect("claimable");
         assert_eq!((run.attempt, run.charged, run.finished_at), (2, 0, None));
+        assert_eq!(run.counts_from(), at(5), "its age counts anew");
+    }
+
+    fn by(second: i64, limit: Limit) -> Option<StartBy> {
+        Some(StartBy { at: at(second), limit })
+    }
+
+    #[test]
+    fn a_run_that_waits_too_long_is_missed_and_never_starts() {
+        for limit in Limit::ALL {
+            let mut run = Run { start_by: by(5, limit), ..pending() };
+            let early = apply(&mut run, Event::Lapsed { at: at(5) });
+            assert!(early.is_err(), "at the limit it may still start");
+            assert!(apply(&mut run.clone(), Event::Claimed { worker: worker(1), at: at(5) }).is_ok());
+            assert!(apply(&mut run.clone(), Event::Claimed { worker: worker(1), at: at(6) }).is_err());
+            apply(&mut run, Event::Lapsed { at: at(6) }).expect("late");
+            assert_eq!((run.state, run.reason), (RunState::Missed, Some(limit)));
+            assert_eq!((run.finished_at, run.attempt), (Some(at(6)), 0));
+            assert!(apply(&mut run, Event::Lapsed { at: at(7) }).is_err());
+            let redriven = Event::Redriven { at: at(7), is_behind: false };
+            assert!(apply(&mut run, redriven).is_err(), "it is no dead letter");
+        }
+        assert!(apply(&mut pending(), Event::Lapsed { at: at(1_000_000) }).is_err(), "there is no limit");
+    }
+
+    #[test]
+    fn a_run_that_was_given_back_unstarted_is_still_in_its_window() {
+        let mut run = Run { start_by: by(5, Limit::StartWindow), ..pending() };
+        apply(&mut run, Event::Claimed { worker: worker(1), at: at(1) }).expect("claimable");
+        assert!(apply(&mut run, Event::Lapsed { at: at(9) }).is_err(), "it has a lease");
+        let start_by = run.start_by;
+        let verdict = Verdict::Retry { available_at: at(2), charge: Charge::Nothing, start_by };
+        let back = Event::Concluded { worker: worker(1), attempt: 1, started_at: None, verdict, at: at(2) };
+        apply(&mut run, back).expect("current");
+        apply(&mut run, Event::Lapsed { at: at(6) }).expect("late");
+        assert_eq!((run.state, run.attempt), (RunState::Missed, 1));
+    }
+
+    #[test]
+    fn a_retry_that_cannot_start_in_time_ends_as_its_limit_says() {
+        for (limit, state) in [(Limit::RetryFor, RunState::Failed), (Limit::Deadline, RunState::TimedOut)] {
+            let mut run = running();
+            let start_by = by(5, limit);
+            let retry = Verdict::Retry { available_at: at(3), charge: Charge::Attempt, start_by };
+            apply(&mut run, concluded(worker(1), 1, retry)).expect("current");
+            let mut waiting = run.clone();
+            apply(&mut waiting, Event::Lapsed { at: at(6) }).expect("late");
+            assert_eq!((waiting.state, waiting.reason, waiting.charged), (state, Some(limit), 1));
+            apply(&mut waiting, Event::Redriven { at: at(9), is_behind: false }).expect("dead");
+            assert_eq!((waiting.start_by, waiting.reason), (None, None), "more attempts were asked for");
+            apply(&mut run, Event::Claimed { worker: worker(2), at: at(5) }).expect("in time");
+            apply(&mut run, concluded(worker(2), 2, Verdict::GiveUp(limit))).expect("current");
+            assert_eq!((run.state, run.reason), (state, Some(limit)));
+        }
+    }
+
+    #[test]
+    fn a_run_behind_others_is_not_claimed_until_it_is_released() {
+        let mut run = Run { state: RunState::Pending(WaitingFor::EarlierRun), ..pending() };
+        let claimed = Event::Claimed { worker: worker(1), at: at(9) };
+        assert!(apply(&mut run, claimed).is_err());
+        let mut early = Run { available_at: at(20), ..run.clone() };
+        apply(&mut early, Event::Released { at: at(9) }).expect("behind");
+        assert_eq!(early.state, RunState::Pending(WaitingFor::Time));
+        apply(&mut run, Event::Released { at: at(9) }).expect("behind");
+        assert!(apply(&mut run, Event::Released { at: at(9) }).is_err(), "once");
+        apply(&mut run, claimed).expect("claimable");
+    }
+
+    #[test]
+    fn a_run_that_was_asked_to_stop_is_not_tried_again() {
+        let mut run = running();
+        apply(&mut run, Event::Cancelled { at: at(2) }).expect("open");
+        for charge in [Charge::Attempt, Charge::Lost, Charge::Nothing] {
+            let retry = Verdict::Retry { available_at: at(2), charge, start_by: None };
+            assert_eq!(apply(&mut run, concluded(worker(1), 1, retry)), Err(Refused::AskedToStop));
+        }
+        for verdict in [Verdict::Fail, Verdict::TimeOut, Verdict::GiveUp(Limit::Deadline)] {
+            assert_eq!(apply(&mut run, concluded(worker(1), 1, verdict)), Err(Refused::AskedToStop));
+        }
+        apply(&mut run.clone(), concluded(worker(1), 1, Verdict::Succeed)).expect("it was done all the same");
+        apply(&mut run, concluded(worker(1), 1, Verdict::Cancel)).expect("current");
+        assert_eq!(run.state, RunState::Cancelled);
+    }
+
+    #[test]
+    fn what_was_asked_for_has_its_time_from_its_turn_on() {
+        let behind = Run {
+            state: RunState::Pending(WaitingFor::EarlierRun),
+            start_by: by(5, Limit::StartWindow),
+            ..pending()
+        };
+        assert_eq!(behind.lapses_after(), Some(at(5)), "a slot has its own time, whoever is ahead");
+        let mut slot = behind.clone();
+        apply(&mut slot, Event::Released { at: at(3) }).expect("behind");
+        assert_eq!((slot.start_by, slot.turn_at), (behind.start_by, None));
+        let mut old = Run { cause: Cause::Backfill, turn_at: Some(at(0)), ..behind };
+        assert_eq!(old.lapses_after(), None);
+        assert!(apply(&mut old, Event::Lapsed { at: at(1_000) }).is_err(), "its time has not begun");
+        apply(&mut old, Event::Released { at: at(1_000) }).expect("behind");
+        assert_eq!((old.lapses_after(), old.counts_from()), (Some(at(1_005)), at(1_000)));
+        apply(&mut old, Event::Lapsed { at: at(1_006) }).expect("late");
+        let mut dead = running();
+        apply(&mut dead, concluded(worker(1), 1, Verdict::Fail)).expect("current");
+        apply(&mut dead, Event::Redriven { at: at(50), is_behind: true }).expect("dead");
+        assert_eq!(dead.counts_from(), at(50));
+        apply(&mut dead, Event::Released { at: at(90) }).expect("behind");
+        assert_eq!((dead.counts_from(), dead.redriven_at, dead.start_by), (at(90), Some(at(50)), None));
     }
 
     #[test]
     fn giving_a_run_back_charges_nothing() {
         let mut run = running();
-        let back = Verdict::Retry { available_at: at(2), charge: Charge::Nothing };
+        let back = Verdict::Retry { available_at: at(2), charge: Charge::Nothing, start_by: None };
         apply(&mut run, concluded(worker(1), 1, back)).expect("current");
         assert_eq!((run.charged, run.lost, run.attempt), (0, 0, 1));
+    }
+
+    fn any_limit(rng: &mut fastrand::Rng) -> Option<StartBy> {
+        let limit = *rng.choice(&Limit::ALL)?;
+        rng.bool().then(|| StartBy { at: at(rng.i64(0..14)), limit })
     }
 
     #[test]
@@ -300,21 +484,26 @@ pub(crate) mod tests {
         let mut rng = fastrand::Rng::with_seed(4);
         for _ in 0..20_000 {
             let mut run = pending();
+            run.start_by = any_limit(&mut rng);
             for step in 0..12 {
-                let verdict = match rng.u8(..6) {
+                let verdict = match rng.u8(..7) {
                     0 => Verdict::Succeed,
                     1 => Verdict::Fail,
                     2 => Verdict::TimeOut,
                     3 => Verdict::Cancel,
+                    4 => Verdict::GiveUp(*rng.choice(&Limit::ALL).expect("some")),
                     _ => Verdict::Retry {
                         available_at: at(step),
                         charge: *rng.choice(&[Charge::Attempt, Charge::Lost, Charge::Nothing]).expect("some"),
+                        start_by: any_limit(&mut rng),
                     },
                 };
-                let event = match rng.u8(..4) {
+                let event = match rng.u8(..6) {
                     0 => Event::Claimed { worker: worker(rng.u64(1..3)), at: at(step) },
                     1 => Event::Cancelled { at: at(step) },
-                    2 => Event::Redriven { at: at(step) },
+                    2 => Event::Redriven { at: at(step), is_behind: rng.bool() },
+                    3 => Event::Lapsed { at: at(step) },
+                    4 => Event::Released { at: at(step) },
                     _ => concluded(worker(rng.u64(1..3)), run.attempt, verdict),
                 };
                 let before = run.clone();

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_schedule::Schedule;
 
 use crate::id::{JobId, OperationId, Sequence, ShardId, TenantId, Version};
+use crate::policy::overlap::Overlap;
 
 /// How long an ended operation can be read.
 pub const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -31,7 +32,8 @@ pub struct Operation {
     pub cursor: Cursor,
     /// How many runs it has changed or made, or rows it has moved.
     pub done: u64,
-    /// How many it could not change, because they had changed meanwhile.
+    /// How many it could not change, because they had changed meanwhile; and slots that it did not run, because it was too
+    /// late by then or because of overlap.
     pub failed: u64,
     /// How many there are to do, if that is known.
     pub total: Option<u64>,
@@ -56,17 +58,29 @@ pub enum Kind {
     Acknowledge(DeadLetters),
     /// Makes runs for the missed slots of a job.
     CatchUp(Box<CatchUp>),
+    /// Makes runs for slots of the past that somebody asked for.
+    Backfill(Box<Backfill>),
     /// Moves shards to another database.
     MoveShards(MoveShards),
 }
 
 impl Kind {
+    /// The job whose slots it runs.
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Kind::CatchUp(catch_up) => Some(catch_up.job),
+            Kind::Backfill(backfill) => Some(backfill.job),
+            Kind::Redrive(_) | Kind::Acknowledge(_) | Kind::MoveShards(_) => None,
+        }
+    }
+
     /// The word, as in the API.
     pub fn as_str(&self) -> &'static str {
         match self {
             Kind::Redrive(_) => "redrive",
             Kind::Acknowledge(_) => "acknowledge",
             Kind::CatchUp(_) => "catch_up",
+            Kind::Backfill(_) => "backfill",
             Kind::MoveShards(_) => "move_shards",
         }
     }
@@ -99,6 +113,25 @@ pub struct CatchUp {
     pub to: Timestamp,
     /// At most so many a second.
     pub rate: u32,
+}
+
+/// Which slots are run again, or for the first time: from the cursor on, as the schedule was when somebody asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Backfill {
+    /// Of this job.
+    pub job: JobId,
+    /// Its schedule then.
+    pub schedule: Schedule,
+    /// Slots at or after.
+    pub from: Timestamp,
+    /// Slots before.
+    pub to: Timestamp,
+    /// At most so many a second.
+    pub rate: u32,
+    /// Instead of the job's own policy.
+    pub overlap: Option<Overlap>,
+    /// The part of all its runs: it tells them from those of other backfills of the same slots.
+    pub part: u32,
 }
 
 /// Which shards go where; those that are there already stay.

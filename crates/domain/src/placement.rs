@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::id::{Epoch, ShardId, WorkerId};
+use crate::labels::Labels;
 
 /// What a shard counts for by itself, in slots a minute: while little is due, nodes get the same number of shards.
 const SHARD_WEIGHT: u64 = 50;
@@ -29,6 +30,8 @@ pub struct Node {
     pub release: String,
     /// What it does.
     pub roles: Roles,
+    /// What its worker has, for jobs that require it.
+    pub labels: Labels,
     /// Since when.
     pub started_at: Timestamp,
     /// What it can fire, compared to others. A node of capacity 0 gets no shards.
@@ -72,6 +75,13 @@ pub struct Ownership {
     pub expires_at: Timestamp,
     /// Slots of the next minute, as its owner last knew.
     pub density: u32,
+}
+
+impl Ownership {
+    /// What it counts for when shards are spread.
+    pub fn weight(&self) -> u64 {
+        SHARD_WEIGHT + u64::from(self.density)
+    }
 }
 
 /// Live nodes and the owners of all shards, at one time.
@@ -120,7 +130,7 @@ impl Placement {
         }
         let mut orphans = Vec::new();
         for shard in &self.shards {
-            let weight = SHARD_WEIGHT + u64::from(shard.density);
+            let weight = shard.weight();
             match shard.owner.and_then(|owner| shares.get_mut(&owner)) {
                 Some(share) => share.give(weight, shard.shard),
                 None => orphans.push((weight, shard.shard)),
@@ -203,6 +213,7 @@ mod tests {
             address: None,
             release: "1".into(),
             roles: Roles::ALL,
+            labels: Labels::NONE,
             started_at: Timestamp::UNIX_EPOCH,
             capacity,
             clock_ahead: SignedDuration::ZERO,

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::id::{JobId, RunId, Sequence, TenantId, Version, WorkerId};
-use crate::job::Lane;
+use crate::job::{Job, Lane};
 use crate::key::IdempotencyKey;
+use crate::labels::Labels;
 use crate::policy::retention::Retention;
+use crate::policy::timeouts;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +34,8 @@ pub struct Run {
     pub state: RunState,
     /// When it may be claimed: its slot and spread, or its next retry.
     pub available_at: Timestamp,
+    /// Until when its next attempt may start, if there is a limit.
+    pub start_by: Option<StartBy>,
     /// The number of the last attempt; 0 before the first.
     pub attempt: u32,
     /// Attempts that count against `max_attempts`.
@@ -42,6 +46,8 @@ pub struct Run {
     pub kind: Option<Arc<str>>,
     /// Who executes.
     pub queue: Arc<str>,
+    /// What it requires of the worker that executes it.
+    pub requires: Labels,
     /// How long its history is kept.
     pub retention: Retention,
     /// How urgent, coarsely.
@@ -52,6 +58,13 @@ pub struct Run {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+    /// The limit that ended it, if one did.
+    pub reason: Option<Limit>,
+    /// When somebody last asked for more attempts: its age counts from there.
+    pub redriven_at: Option<Timestamp>,
+    /// When its turn came, for what somebody asked for long after its slot: a backfill, or a redriven run that waited for
+    /// an earlier one. Its age counts from there.
+    pub turn_at: Option<Timestamp>,
     /// Somebody asked it to stop while it was running.
     pub is_cancel_requested: bool,
     /// Follows it through logs and callbacks.
@@ -101,6 +114,42 @@ pub enum RunState {
     TimedOut,
     /// Ended because somebody asked.
     Cancelled,
+    /// Ended without having started, because it is too late for that.
+    Missed,
+}
+
+/// Until when the next attempt of a run may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartBy {
+    /// At the latest then.
+    pub at: Timestamp,
+    /// What is over after that.
+    pub limit: Limit,
+}
+
+/// A limit of time after which a run goes on no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// How late its first attempt may start.
+    StartWindow,
+    /// How late another attempt may start.
+    RetryFor,
+    /// How long all of it may take.
+    Deadline,
+}
+
+impl Limit {
+    /// All limits.
+    pub const ALL: [Limit; 3] = [Limit::StartWindow, Limit::RetryFor, Limit::Deadline];
+
+    /// The word, as in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Limit::StartWindow => "start_window",
+            Limit::RetryFor => "retry_for",
+            Limit::Deadline => "deadline",
+        }
+    }
 }
 
 /// What a pending run waits for.
@@ -112,6 +161,8 @@ pub enum WaitingFor {
     Capacity,
     /// Its next attempt.
     Retry,
+    /// An earlier run of its job, with which it must not overlap.
+    EarlierRun,
 }
 
 /// A worker's time-limited claim on an attempt. Worker and attempt together are the fencing token:
@@ -136,6 +187,7 @@ impl RunState {
             RunState::Failed => "failed",
             RunState::TimedOut => "timed_out",
             RunState::Cancelled => "cancelled",
+            RunState::Missed => "missed",
         }
     }
 
@@ -143,7 +195,11 @@ impl RunState {
     pub fn is_ended(&self) -> bool {
         match self {
             RunState::Pending(_) | RunState::Running(_) => false,
-            RunState::Succeeded | RunState::Failed | RunState::TimedOut | RunState::Cancelled => true,
+            RunState::Succeeded
+            | RunState::Failed
+            | RunState::TimedOut
+            | RunState::Cancelled
+            | RunState::Missed => true,
         }
     }
 
@@ -151,7 +207,11 @@ impl RunState {
     pub fn is_dead(&self) -> bool {
         match self {
             RunState::Failed | RunState::TimedOut => true,
-            RunState::Pending(_) | RunState::Running(_) | RunState::Succeeded | RunState::Cancelled => false,
+            RunState::Pending(_)
+            | RunState::Running(_)
+            | RunState::Succeeded
+            | RunState::Cancelled
+            | RunState::Missed => false,
         }
     }
 }
@@ -163,11 +223,17 @@ impl WaitingFor {
             WaitingFor::Time => "time",
             WaitingFor::Capacity => "capacity",
             WaitingFor::Retry => "retry",
+            WaitingFor::EarlierRun => "earlier_run",
         }
     }
 }
 
 impl Run {
+    /// Whether it waits for an earlier run of its job.
+    pub fn is_behind(&self) -> bool {
+        self.state == RunState::Pending(WaitingFor::EarlierRun)
+    }
+
     /// Its public id.
     pub fn id(&self) -> RunId {
         RunId::new(self.sequence, self.job.shard())
@@ -184,6 +250,44 @@ impl Run {
             RunState::Running(lease) => Some(lease),
             _ => None,
         }
+    }
+
+    /// When it lapses unless it is claimed before: while it waits, if there is a limit.
+    pub fn lapses_after(&self) -> Option<Timestamp> {
+        match self.state {
+            // Its time begins with its turn.
+            RunState::Pending(WaitingFor::EarlierRun) if self.turn_at.is_some() => None,
+            RunState::Pending(_) => self.start_by.map(|by| by.at),
+            _ => None,
+        }
+    }
+
+    /// Whether it is too late for its next attempt to start.
+    pub fn is_too_late(&self, now: Timestamp) -> bool {
+        self.start_by.is_some_and(|by| by.at < now)
+    }
+
+    /// A waiting run follows an edit of its job.
+    pub fn update(&mut self, job: &Job) {
+        self.version = job.version;
+        self.start_by = timeouts::start_by(&job.spec.policies, self);
+    }
+
+    /// From when its age counts: its slot, or the last time somebody asked for more attempts, or its turn.
+    pub fn counts_from(&self) -> Timestamp {
+        self.redriven_at.max(self.turn_at).unwrap_or(self.scheduled_for)
+    }
+
+    /// Nobody is ahead of it any more. What somebody asked for has all of its time from here on; a slot has what is left.
+    pub(crate) fn take_turn(&mut self, at: Timestamp) {
+        if self.turn_at.is_none() && self.redriven_at.is_none() {
+            return;
+        }
+        let turn_at = self.available_at.max(at);
+        let waited = turn_at.duration_since(self.counts_from()).max(SignedDuration::ZERO);
+        self.start_by =
+            self.start_by.map(|by| StartBy { at: by.at.checked_add(waited).unwrap_or(by.at), ..by });
+        self.turn_at = Some(turn_at);
     }
 
     /// How late its first attempt started after it was due, once it has started. Never negative.

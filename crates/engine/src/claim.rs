@@ -1,7 +1,8 @@
 //! Claims waiting runs for workers with room.
 //!
 //! Runs when a run may have become claimable, when room comes free while runs wait, and when the next retry is due.
-//! Promise: runs are given in the order of lane, tenant and time, each leased to the worker that gets it; while
+//! Promise: runs are given in the order of lane, tenant and time, each leased to the worker that gets it; one that is too late to start is
+//! ended instead; while
 //! runs wait that could not be claimed, nothing that is fired overtakes them.
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Version};
+use punctual_domain::run::Run;
 use punctual_domain::work::Leased;
 use punctual_store::{Claim, Shards};
 
@@ -35,15 +37,19 @@ impl Engine {
         let claim = Claim {
             worker: room.worker,
             queues: room.queues.to_vec(),
+            labels: room.labels.clone(),
             shards: Shards::All,
             limit: room.attempts,
         };
         let claimed = self.claim_with(claim).await;
         match claimed {
-            Ok(leased) => {
-                let is_full = leased.len() == room.attempts;
+            Ok((leased, late)) => {
                 self.metrics.claimed.inc_by(leased.len() as u64);
+                let count = leased.len();
                 self.desk.give(&room, leased);
+                // They are ended in any case; here they make way for the others.
+                let ended = self.end_late(late).await?;
+                let is_full = count + ended.len() == room.attempts;
                 Ok(if is_full { Claimed::Full } else { Claimed::All })
             }
             Err(error) => {
@@ -53,8 +59,10 @@ impl Engine {
         }
     }
 
-    async fn claim_with(&self, claim: Claim) -> Result<Vec<Leased>, Error> {
-        let runs = self.store.claim(claim, self.clock.now()).await?;
+    /// What was leased, and what was met that may not start any more.
+    async fn claim_with(&self, claim: Claim) -> Result<(Vec<Leased>, Vec<Run>), Error> {
+        let claimed = self.store.claim(claim, self.clock.now()).await?;
+        let (runs, late): (Vec<Run>, Vec<Run>) = claimed.into_iter().partition(|run| run.lease().is_some());
         let versions: Vec<(JobId, Version)> = runs.iter().map(|run| (run.job, run.version)).collect();
         let jobs = self.bodies.of(&*self.store, &self.metrics, &versions).await?;
         let mut leased = Vec::with_capacity(runs.len());
@@ -67,7 +75,7 @@ impl Engine {
                 }
             }
         }
-        Ok(leased)
+        Ok((leased, late))
     }
 }
 

@@ -6,13 +6,13 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
-use punctual_domain::Outcome;
 use punctual_domain::id::JobId;
 use punctual_domain::job::Job;
-use punctual_domain::lifecycle::{Charge, Verdict};
+use punctual_domain::lifecycle::{self, Charge, Verdict};
 use punctual_domain::policy::retry;
-use punctual_domain::run::{Run, RunState};
+use punctual_domain::run::{Limit, Run, RunState};
 use punctual_domain::work::Finished;
+use punctual_domain::{Outcome, Report};
 use punctual_store::{Conclusion, Due, Held, Refused, Successor};
 
 use crate::engine::Engine;
@@ -32,16 +32,12 @@ impl Engine {
             let now = self.clock.now();
             let mut conclusions = Vec::with_capacity(open.len());
             for (_, one) in &open {
-                let verdict = self.decide(one, now);
+                let retry = &one.job.spec.policies.retry;
+                let report = one.report.clone().map(|report| retry::judge(retry, report));
+                let verdict = self.decide(one, report.as_ref(), now);
                 let successor = self.successor(one, verdict, now).await?;
                 let held = Held { sequence: one.run.sequence, attempt: one.run.attempt };
-                conclusions.push(Conclusion {
-                    worker: one.worker,
-                    held,
-                    report: one.report.clone(),
-                    verdict,
-                    successor,
-                });
+                conclusions.push(Conclusion { worker: one.worker, held, report, verdict, successor });
             }
             let dues: Vec<Due> = conclusions
                 .iter()
@@ -55,17 +51,25 @@ impl Engine {
             if has_retries {
                 self.wakes.claimable();
             }
+            if recorded.iter().flatten().any(|concluded| concluded.released.is_some()) {
+                self.wakes.claimable();
+            }
             let mut again = Vec::new();
-            for ((place, one), answer) in open.into_iter().zip(recorded) {
+            for ((place, mut one), answer) in open.into_iter().zip(recorded) {
                 match answer {
                     // The job changed since its next slot was computed: compute it anew.
                     Err(Refused::WrongVersion { .. } | Refused::NoJob) => again.push((place, one)),
+                    // Somebody asked it to stop since it was claimed: it ends here.
+                    Err(Refused::Lifecycle(lifecycle::Refused::AskedToStop)) => {
+                        one.run.is_cancel_requested = true;
+                        again.push((place, one));
+                    }
                     answer => {
-                        if let Ok(run) = &answer {
-                            self.metrics.completed(&one, run);
-                            tell(&one, run);
+                        if let Ok(concluded) = &answer {
+                            self.metrics.completed(&one, &concluded.run);
+                            tell(&one, &concluded.run);
                         }
-                        answers[place] = Some(answer);
+                        answers[place] = Some(answer.map(|concluded| concluded.run));
                     }
                 }
             }
@@ -80,12 +84,15 @@ impl Engine {
         answers.into_iter().map(|answer| answer.ok_or_else(|| Error::Store(busy.clone()))).collect()
     }
 
-    fn decide(&self, finished: &Finished, now: Timestamp) -> Verdict {
-        match &finished.report {
-            None => Verdict::Retry { available_at: now, charge: Charge::Nothing },
+    fn decide(&self, finished: &Finished, report: Option<&Report>, now: Timestamp) -> Verdict {
+        let run = &finished.run;
+        match report {
+            None if run.is_cancel_requested => Verdict::Cancel,
+            // It is as if it had not been claimed.
+            None => Verdict::Retry { available_at: now, charge: Charge::Nothing, start_by: run.start_by },
             Some(report) => {
                 let random = self.entropy.bits() as f64 / u64::MAX as f64;
-                retry::decide(&finished.job.spec.policies.retry, &finished.run, report, now, random)
+                retry::decide(&finished.job.spec.policies, run, report, now, random)
             }
         }
     }
@@ -98,7 +105,9 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Option<Successor>, Error> {
         let is_over = match verdict {
-            Verdict::Succeed | Verdict::Fail | Verdict::TimeOut | Verdict::Cancel => true,
+            Verdict::Succeed | Verdict::Fail | Verdict::TimeOut | Verdict::Cancel | Verdict::GiveUp(_) => {
+                true
+            }
             Verdict::Retry { .. } => false,
         };
         if !is_over {
@@ -158,6 +167,7 @@ fn tell(finished: &Finished, run: &Run) {
                 "failed",
                 outcome = report.outcome.as_str(),
                 state = run.state.as_str(),
+                reason = run.reason.map(Limit::as_str),
                 code = report.error.as_ref().map(|error| error.code.as_str()),
                 error = report.error.as_ref().map(|error| error.message.as_str()),
                 retry_at = retry_at

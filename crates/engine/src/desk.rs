@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use punctual_domain::Labels;
 use punctual_domain::id::WorkerId;
 use punctual_domain::work::Leased;
 use tokio::sync::{Notify, mpsc, watch};
@@ -30,6 +31,7 @@ pub(crate) struct Desk {
 struct Place {
     worker: WorkerId,
     queues: Arc<[Arc<str>]>,
+    labels: Labels,
     room: AtomicUsize,
     // Not bounded by itself: never holds more than the room that was granted.
     given: mpsc::UnboundedSender<Vec<Leased>>,
@@ -45,11 +47,11 @@ pub struct Seat {
 }
 
 impl Desk {
-    /// Seats a worker that serves these queues; all, if none is named.
-    pub(crate) fn seat(desk: &Arc<Desk>, worker: WorkerId, queues: Vec<Arc<str>>) -> Seat {
+    /// Seats a worker that has these labels and serves these queues; all, if none is named.
+    pub(crate) fn seat(desk: &Arc<Desk>, worker: WorkerId, queues: Vec<Arc<str>>, labels: Labels) -> Seat {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let place =
-            Arc::new(Place { worker, queues: queues.into(), room: AtomicUsize::new(0), given: sender });
+        let room = AtomicUsize::new(0);
+        let place = Arc::new(Place { worker, queues: queues.into(), labels, room, given: sender });
         desk.seats.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&place));
         Seat {
             desk: Arc::clone(desk),
@@ -69,7 +71,12 @@ impl Desk {
             attempts = room.min(wanted);
             Some(room - attempts)
         });
-        (attempts > 0).then(|| Room { worker: place.worker, queues: Arc::clone(&place.queues), attempts })
+        (attempts > 0).then(|| Room {
+            worker: place.worker,
+            queues: Arc::clone(&place.queues),
+            labels: place.labels.clone(),
+            attempts,
+        })
     }
 
     /// Hands over runs that were leased with this room, and takes back the room that is left.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use punctual_domain::Placement;
 use punctual_domain::id::WorkerId;
+use punctual_domain::{Labels, Placement};
 use punctual_schedule::Tzdb;
 use punctual_store::{Home, Store};
 
@@ -50,9 +50,9 @@ impl Engine {
         }
     }
 
-    /// Seats a worker of this process that serves these queues; all, if none is named.
-    pub fn seat(&self, worker: WorkerId, queues: Vec<Arc<str>>) -> Seat {
-        Desk::seat(&self.desk, worker, queues)
+    /// Seats a worker of this process that has these labels and serves these queues; all, if none is named.
+    pub fn seat(&self, worker: WorkerId, queues: Vec<Arc<str>>, labels: Labels) -> Seat {
+        Desk::seat(&self.desk, worker, queues, labels)
     }
 
     /// An identity for a node or a worker, never used before.

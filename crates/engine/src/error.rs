@@ -48,6 +48,15 @@ pub enum Error {
         /// What was tried.
         action: &'static str,
     },
+    /// Runs of the job are open, and its overlap policy has no place for another.
+    #[error("a run of the job is open, and its overlap policy is `{policy}`")]
+    Overlap {
+        /// The policy.
+        policy: &'static str,
+    },
+    /// Slots of the past cannot be run.
+    #[error(transparent)]
+    Backfill(#[from] crate::backfill::Refusal),
     /// The operation has ended.
     #[error("a {state} operation cannot be cancelled")]
     OperationEnded {

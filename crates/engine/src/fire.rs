@@ -2,7 +2,7 @@
 //!
 //! Runs on the node that owns the shard, when the earliest slot arrives or when woken. Promise: one run per
 //! (job, slot), however many nodes race, because the store accepts a firing only from the shard's current
-//! epoch and only once per slot; a slot reached too late is decided by the job's catch-up policy. Where that wants
+//! epoch and only once per slot; a slot reached too late is decided by the job's catch-up policy and its start window. Where that wants
 //! several runs, they are owed by an operation that is started in the same commit. The entry of a paused job is the
 //! end of its pause: it resumes the job.
 
@@ -12,14 +12,17 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, ShardId, Version, WorkerId};
-use punctual_domain::job::Job;
+use punctual_domain::job::{Job, Spec};
+use punctual_domain::labels::Labels;
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::operation::{self, Operation};
-use punctual_domain::policy::catch_up::{self, CatchUp};
+use punctual_domain::policy::catch_up::{self, CatchUp, Missed};
+use punctual_domain::policy::overlap::Overlap;
+use punctual_domain::policy::timeouts;
 use punctual_domain::run::{Cause, Run};
 use punctual_schedule::every::Origin;
 use punctual_schedule::{Kind, Progress, Timetable};
-use punctual_store::{Birth, Due, Firing, Refused, Shards, Stored};
+use punctual_store::{Birth, Due, Firing, Otherwise, Refused, Shards, Stored};
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -95,15 +98,17 @@ pub struct Room {
     pub worker: WorkerId,
     /// The queues it serves; empty for all.
     pub queues: Arc<[Arc<str>]>,
+    /// What it has, for jobs that require it.
+    pub labels: Labels,
     /// How many attempts it can take.
     pub attempts: usize,
 }
 
 impl Room {
-    /// Takes the room for one attempt of a job in this queue.
-    fn take(&mut self, queue: &Arc<str>) -> Option<WorkerId> {
-        let serves = self.queues.is_empty() || self.queues.contains(queue);
-        if !serves || self.attempts == 0 {
+    /// Takes the room for one attempt of a job, if the worker may execute it.
+    fn take(&mut self, job: &Spec) -> Option<WorkerId> {
+        let serves = self.queues.is_empty() || self.queues.contains(&job.queue);
+        if !serves || !self.labels.meet(&job.requires) || self.attempts == 0 {
             return None;
         }
         self.attempts -= 1;
@@ -161,19 +166,18 @@ impl Engine {
             firings.push(empty(entry, epochs.of(entry.key.job.shard())));
             bodies.push(None);
         }
-        let plans: Vec<(u64, Option<Due>, bool)> = firings
-            .iter()
-            .map(|f| (f.ledger.iter().map(|entry| entry.slots).sum(), f.next, f.operation.is_some()))
-            .collect();
+        let plans: Vec<Planned> = firings.iter().map(Planned::from).collect();
         let answers = self.heard(self.store.fire(firings, now).await)?;
         let mut fired = Fired::default();
-        for ((answer, job), (missed, next, has_operation)) in answers.into_iter().zip(bodies).zip(plans) {
+        for ((answer, job), planned) in answers.into_iter().zip(bodies).zip(plans) {
             match (answer, job) {
                 (Ok(runs), Some(job)) => {
+                    let skipped = planned.births - runs.len();
                     fired.runs.extend(runs.into_iter().map(|run| (run, Arc::clone(&job))));
-                    fired.missed += missed;
-                    fired.operations += usize::from(has_operation);
-                    fired.next.extend(next);
+                    fired.missed += planned.missed + skipped as u64;
+                    fired.operations += usize::from(planned.has_operation);
+                    // Being told of one too many does no harm.
+                    fired.next.extend(planned.next.into_iter().flatten());
                 }
                 (Err(Refused::NotDue | Refused::StaleEpoch), _) | (Ok(_), None) => fired.stale += 1,
                 (Err(refused), _) => {
@@ -231,6 +235,8 @@ impl Engine {
         // Lateness counts from when the entry was to be fired: the slot and its spread.
         let spread = entry.key.at.duration_since(entry.slot);
         let mut plan = catch_up::plan(job.spec.policies.catch_up, &timetable, entry.slot, now - spread);
+        let late = timeouts::take_late(&job.spec.policies.timeouts, &mut plan.run, spread, now);
+        let following = plan.next;
         let progress = progress(stored, &mut plan);
         let from_completion = counts_from_completion(job);
         if from_completion {
@@ -245,27 +251,37 @@ impl Engine {
             Some(_) => Vec::new(),
             None => {
                 let starts_at = |slot: Timestamp| slot.checked_add(spread).unwrap_or(slot);
-                plan.run.iter().map(|slot| birth(job, *slot, starts_at(*slot), room, now)).collect()
+                let run = plan.run.iter();
+                run.map(|slot| {
+                    let birth = birth(job, *slot, starts_at(*slot), room, now);
+                    Birth { previous: slot_before(job.spec.policies.overlap, &timetable, *slot), ..birth }
+                })
+                .collect()
             }
         };
-        let ledger = plan.missed.map(|missed| LedgerEntry {
-            job: job.id,
-            tenant: job.tenant,
-            from: missed.from,
-            to: missed.to,
-            slots: missed.slots,
-            fate: Fate::MissedCatchUp,
-            decided_at: now,
+        // A slot that overlap leaves without a run is no fire: there is one more to come than was counted.
+        let is_counted = progress.is_some() && job.spec.policies.overlap != Overlap::Allow;
+        let otherwise = is_counted.then(|| match from_completion {
+            // The end of the open run brings the next.
+            true => Otherwise { next: None, over: None },
+            false => Otherwise {
+                next: following.map(|slot| due(job, &timetable, slot)),
+                over: following.is_none().then_some(job.spec.policies.retention),
+            },
         });
+        let missed = plan.missed.map(|missed| (missed, Fate::MissedCatchUp));
+        let late = late.map(|(missed, limit)| (missed, Fate::of(limit)));
+        let ledger = missed.into_iter().chain(late).map(|(missed, fate)| account(job, missed, fate, now));
         Ok(Firing {
             due: entry,
             epoch,
             births,
-            ledger: ledger.into_iter().collect(),
+            ledger: ledger.collect(),
             next: plan.next.map(|slot| due(job, &timetable, slot)),
             over: is_over.then_some(job.spec.policies.retention),
             progress,
             operation,
+            otherwise,
         })
     }
 
@@ -282,6 +298,26 @@ impl Engine {
         operation.cursor = operation::Cursor::Slot(*first);
         operation.total = Some(slots.len() as u64);
         Some(operation)
+    }
+}
+
+/// What a firing was to bring.
+struct Planned {
+    births: usize,
+    missed: u64,
+    has_operation: bool,
+    /// With a run, and without.
+    next: [Option<Due>; 2],
+}
+
+impl From<&Firing> for Planned {
+    fn from(firing: &Firing) -> Self {
+        Planned {
+            births: firing.births.len(),
+            missed: firing.ledger.iter().map(|entry| entry.slots).sum(),
+            has_operation: firing.operation.is_some(),
+            next: [firing.next, firing.otherwise.and_then(|otherwise| otherwise.next)],
+        }
     }
 }
 
@@ -317,6 +353,17 @@ pub(crate) fn slot_after_completion(
         .then(|| timetable.next_given(now, progress))?
 }
 
+/// The account of slots that do not run.
+pub(crate) fn account(job: &Job, missed: Missed, fate: Fate, now: Timestamp) -> LedgerEntry {
+    let Missed { from, to, slots } = missed;
+    LedgerEntry { job: job.id, tenant: job.tenant, from, to, slots, fate, decided_at: now }
+}
+
+/// The slot before one that overlap may skip: slots that follow each other are accounted for together.
+pub(crate) fn slot_before(overlap: Overlap, timetable: &Timetable, slot: Timestamp) -> Option<Timestamp> {
+    (overlap != Overlap::Allow).then(|| timetable.previous_before(slot)).flatten()
+}
+
 /// The birth of a slot's run, running if its time has come and there is room.
 pub(crate) fn birth(
     job: &Job,
@@ -326,7 +373,7 @@ pub(crate) fn birth(
     now: Timestamp,
 ) -> Birth {
     let claimed_by = match available_at <= now {
-        true => room.as_mut().and_then(|room| room.take(&job.spec.queue)),
+        true => room.as_mut().and_then(|room| room.take(&job.spec)),
         false => None,
     };
     Birth {
@@ -334,13 +381,17 @@ pub(crate) fn birth(
         scheduled_for: slot,
         part: 0,
         available_at,
+        start_by: timeouts::first_start(&job.spec.policies.timeouts, slot, available_at),
         kind: job.spec.kind.as_deref().map(Arc::from),
         queue: Arc::clone(&job.spec.queue),
+        requires: job.spec.requires.clone(),
         lane: job.spec.lane,
         priority: job.spec.priority,
         retention: job.spec.policies.retention,
         correlation_id: job.spec.correlation_id.clone(),
         claimed_by,
+        overlap: job.spec.policies.overlap,
+        previous: None,
     }
 }
 
@@ -359,5 +410,6 @@ fn empty(due: Due, epoch: Epoch) -> Firing {
         over: None,
         progress: None,
         operation: None,
+        otherwise: None,
     }
 }

@@ -1,9 +1,10 @@
 //! The firing loop: from the horizon to leased or waiting runs.
 //!
 //! Runs all the time on the node that owns the shards. Promise: entries are fired in the order they are due, in
-//! batches of which a few are under way; those that were overdue when the node started, or when the store was there again
-//! after it was out of reach, are fired beside, and never make the others late; entries whose firing failed are fired
-//! again.
+//! batches of which a few are under way, and while more are due than can be fired, lanes by their shares and tenants in
+//! turns. What is [`crate::behind`] (overdue when the node started or when the store was there again after it was out of
+//! reach, the rest of a crowd, what piled up) is fired beside, and never makes the others late; entries whose firing
+//! failed are fired again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,10 +16,11 @@ use punctual_domain::id::ShardId;
 use punctual_domain::run::RunState;
 use punctual_domain::run::WaitingFor;
 use punctual_domain::work::Leased;
-use punctual_store::{Due, DueKey, DuePage, DueQuery};
+use punctual_store::{Due, DuePage};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::behind::Behind;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::{Epochs, Fired, Room};
@@ -65,13 +67,15 @@ pub(crate) struct Firing {
     /// What is owned, as the horizon was read for.
     owned: Arc<Epochs>,
     horizon: Horizon,
-    overdue: Option<Overdue>,
+    behind: Behind,
     batches: JoinSet<Batch>,
-    /// How many of the batches are overdue ones.
-    overdue_batches: usize,
+    /// How many of the batches are of what is behind, and since when it waits for its first.
+    behind_batches: usize,
+    behind_since: Timestamp,
     /// The last batch was full: there is more than one can take at a time.
     is_busy: bool,
-    reading: Option<JoinHandle<Result<DuePage, punctual_store::Error>>>,
+    reading: Reading,
+    reading_behind: Reading,
     paused_until: Option<Timestamp>,
     /// What was fired since the densities of shards were counted, and when they are counted next.
     fired: HashMap<ShardId, u32>,
@@ -86,25 +90,13 @@ fn towards(known: u32, counted: u32) -> u32 {
     u32::try_from((u64::from(known) * 3 + u64::from(counted)) / 4).unwrap_or(u32::MAX)
 }
 
-/// What was due when the node started, read from the oldest on.
-struct Overdue {
-    after: Option<DueKey>,
-    until: Timestamp,
-    entries: std::collections::VecDeque<Due>,
-    is_read: bool,
-}
-
-impl Overdue {
-    /// Nothing of it is read.
-    fn until(until: Timestamp) -> Self {
-        Overdue { after: None, until, entries: Default::default(), is_read: false }
-    }
-}
+/// A read under way.
+type Reading = Option<JoinHandle<Result<DuePage, punctual_store::Error>>>;
 
 /// A batch that was fired.
 struct Batch {
     entries: Vec<Due>,
-    is_overdue: bool,
+    is_behind: bool,
     result: Result<Fired, Error>,
 }
 
@@ -119,11 +111,13 @@ impl Firing {
             epochs,
             owned,
             horizon: Horizon::new(now - OVERDUE, is_shared),
-            overdue: Some(Overdue::until(now - OVERDUE)),
+            behind: Behind::until(now - OVERDUE),
             batches: JoinSet::new(),
-            overdue_batches: 0,
+            behind_batches: 0,
+            behind_since: now,
             is_busy: false,
             reading: None,
+            reading_behind: None,
             paused_until: None,
             fired: HashMap::new(),
             measure_at: now + MEASURE_EVERY,
@@ -209,15 +203,16 @@ impl Firing {
                     self.begin_anew(now);
                 }
                 self.read_ahead(now);
+                self.read_behind(now);
                 self.fire_due(now);
-                self.fire_overdue(now).await;
+                self.fire_behind(now);
+                self.set_aside(now);
             }
             engine.metrics.wheel.set(self.horizon.len() as i64);
             let overdue = self.horizon.next_at().map_or(0.0, |at| seconds_between(at, now));
             engine.metrics.overdue_seconds.set(overdue as i64);
             engine.wakes.is_behind.store(overdue > 1.0, Ordering::Relaxed);
-            let unread = self.overdue.as_ref().map_or(0, |overdue| overdue.entries.len());
-            engine.metrics.overdue_jobs.set((self.horizon.overdue(now) + unread) as i64);
+            engine.metrics.overdue_jobs.set((self.horizon.overdue(now) + self.behind.len()) as i64);
             let wait = engine.clock.sleep_until(self.wake_at(now));
             tokio::select! {
                 () = wait => {}
@@ -225,6 +220,7 @@ impl Firing {
                 () = engine.desk.room_for_fire.notified() => {}
                 Some(batch) = self.batches.join_next() => self.finish(batch, now),
                 page = join(&mut self.reading) => self.absorb(page, now),
+                page = join(&mut self.reading_behind) => self.absorb_behind(page, now),
                 _ = self.epochs.changed() => self.place(now),
                 _ = stop.changed() => {}
             }
@@ -233,6 +229,20 @@ impl Firing {
             self.finish(batch, engine.clock.now());
         }
         tracing::debug!("firing has stopped");
+    }
+
+    /// If what is due now cannot be read before what is older is fired, that is set aside.
+    fn set_aside(&mut self, now: Timestamp) {
+        if !self.horizon.is_clogged(now - OVERDUE) {
+            return;
+        }
+        if self.behind.has_room() {
+            self.stop_reading();
+            self.horizon.set_aside(now - OVERDUE, &mut self.behind);
+        } else {
+            // It is all in the store.
+            self.look_anew(now);
+        }
     }
 
     /// Everything is to be read anew, as soon as may be.
@@ -245,7 +255,10 @@ impl Firing {
     fn begin_anew(&mut self, now: Timestamp) {
         self.stop_reading();
         self.horizon = Horizon::new(now - OVERDUE, self.engine.store.is_shared());
-        self.overdue = Some(Overdue::until(now - OVERDUE));
+        if let Some(reading) = self.reading_behind.take() {
+            reading.abort();
+        }
+        (self.behind, self.behind_since) = (Behind::until(now - OVERDUE), now);
         (self.anew_at, self.began_at) = (None, Some(now));
     }
 
@@ -258,16 +271,16 @@ impl Firing {
             // Nothing is read or fired until the lease is renewed, which is told.
             return now + PAUSE;
         }
-        let is_full = self.batches.len() - self.overdue_batches >= self.batches_max();
-        let fire_at = self.horizon.next_at().filter(|_| !is_full).map(|at| match at <= now {
-            // It waits for room: look whether there still is a flow.
-            true => now + SignedDuration::from_millis(20),
-            false => at,
-        });
+        // What waits for room: look whether there still is a flow.
+        let again = now + SignedDuration::from_millis(20);
+        let is_full = self.batches.len() - self.behind_batches >= self.batches_max();
+        let fire_at =
+            self.horizon.next_at().filter(|_| !is_full).map(|at| if at <= now { again } else { at });
+        let behind_at = (self.behind.len() > 0 && self.behind_batches == 0).then_some(again);
         let load_at = self.horizon.load_at().filter(|_| self.reading.is_none());
         // Time may be set; nothing is read when looking.
         let at_last = now + SignedDuration::from_hours(1);
-        [fire_at, load_at, self.anew_at].into_iter().flatten().fold(at_last, Timestamp::min)
+        [fire_at, behind_at, load_at, self.anew_at].into_iter().flatten().fold(at_last, Timestamp::min)
     }
 
     fn read_ahead(&mut self, now: Timestamp) {
@@ -285,7 +298,7 @@ impl Firing {
         self.reading = None;
         match page {
             Ok(page) => {
-                let near = self.horizon.absorb(page, now);
+                let near = self.horizon.absorb(page, &mut self.behind, now);
                 self.engine.wakes.set_reach(self.horizon.reach());
                 self.prefetch(near);
             }
@@ -312,9 +325,9 @@ impl Firing {
     }
 
     fn fire_due(&mut self, now: Timestamp) {
-        while self.batches.len() - self.overdue_batches < self.batches_max() {
+        while self.batches.len() - self.behind_batches < self.batches_max() {
             let Some(oldest) = self.horizon.next_at().filter(|at| *at <= now) else { return };
-            let Some(room) = self.room(oldest) else { return };
+            let Some(room) = self.room(BATCH, oldest) else { return };
             let limit = room.as_ref().map_or(BATCH, |room| room.attempts);
             let entries = self.horizon.pop_due(now, limit);
             self.is_busy = entries.len() >= limit;
@@ -329,78 +342,67 @@ impl Firing {
 
     /// Room for a batch whose oldest entry was due then: none if the batch is to wait for it; an empty one if its
     /// runs are to wait.
-    fn room(&self, oldest: Timestamp) -> Option<Option<Room>> {
+    fn room(&self, wanted: usize, oldest: Timestamp) -> Option<Option<Room>> {
         let desk = &self.engine.desk;
         let has_backlog = desk.has_backlog.load(Ordering::Acquire);
-        if !has_backlog && let Some(room) = desk.take(BATCH) {
+        if !has_backlog && let Some(room) = desk.take(wanted) {
             return Some(Some(room));
         }
         let is_flowing = desk.last_freed().is_some_and(|at| at.elapsed() < FLOW);
         let is_patient = self.engine.clock.now().duration_since(oldest) < PATIENCE;
-        (!is_flowing || !is_patient).then_some(None)
+        // Behind runs that can wait there is no waiting: born pending, slots are claimed before them.
+        let is_ahead = || has_backlog && self.engine.store.figures().waiting.is_batch_only();
+        (!is_flowing || !is_patient || is_ahead()).then_some(None)
     }
 
-    /// Overdue entries get what is left: one small batch at a time while slots come up that can be on time.
-    async fn fire_overdue(&mut self, now: Timestamp) {
-        // What is due now is being read: first things first.
+    /// Reads more of what is behind, unless what is due now is being read: first things first.
+    fn read_behind(&mut self, now: Timestamp) {
         if self.reading.is_some() && self.horizon.reach() < now.as_millisecond() {
             return;
         }
+        let shards = self.owned.shards(self.engine.store.shard_count());
+        if let Some(query) = self.behind.query(shards, now) {
+            let store = Arc::clone(&self.engine.store);
+            self.reading_behind = Some(tokio::spawn(async move { store.due(query).await }));
+        }
+    }
+
+    fn absorb_behind(&mut self, page: Result<DuePage, punctual_store::Error>, now: Timestamp) {
+        self.reading_behind = None;
+        match page {
+            Ok(page) => {
+                self.prefetch(page.entries.clone());
+                self.behind.absorb(page);
+            }
+            Err(error) => {
+                self.behind.read_failed();
+                self.pause("read what is overdue", &error, now);
+            }
+        }
+    }
+
+    /// What is behind gets what is left: while many slots come up that can be on time, one small batch at a time.
+    fn fire_behind(&mut self, now: Timestamp) {
         let soon = now + SignedDuration::from_secs(1);
-        let (batches, batch) = match self.horizon.next_at().is_some_and(|at| at <= soon) {
-            true => (1, BATCH / 4),
-            false => (BATCHES_MAX, BATCH),
+        let (batches, limit) = match self.horizon.next_at() {
+            Some(next) if next > soon => (BATCHES_MAX, BATCH),
+            None => (BATCHES_MAX, BATCH),
+            Some(_) if self.horizon.is_light(now, soon) => (BATCHES_MAX - 1, BATCH / 2),
+            Some(_) => (1, BATCH / 4),
         };
-        while self.overdue_batches < batches && self.batches.len() < BATCHES_MAX {
-            if !self.fire_overdue_batch(batch).await {
-                return;
-            }
+        while self.behind.len() > 0 && self.behind_batches < batches {
+            // Like the others, they wait for room as long as room keeps coming free.
+            let Some(room) = self.room(limit, self.behind_since) else { return };
+            let limit = room.as_ref().map_or(limit, |room| room.attempts);
+            let entries = self.behind.draw(limit);
+            self.behind_since = now;
+            self.spawn(entries, room, true);
         }
     }
 
-    async fn fire_overdue_batch(&mut self, batch: usize) -> bool {
-        let Some(overdue) = &mut self.overdue else { return false };
-        if overdue.entries.is_empty() && !overdue.is_read {
-            let query = DueQuery {
-                shards: self.owned.shards(self.engine.store.shard_count()),
-                after: overdue.after,
-                until: overdue.until,
-                limit: 10 * BATCH,
-            };
-            match self.engine.store.due(query).await {
-                Ok(mut page) => {
-                    overdue.after = page.entries.last().map(|entry| entry.key);
-                    // A page may be short, and others follow all the same.
-                    overdue.is_read = page.next_at.is_none_or(|at| at > overdue.until);
-                    // Late as they are, the critical ones go first.
-                    page.entries.sort_by_key(|entry| entry.key.lane.rank());
-                    overdue.entries.extend(page.entries);
-                }
-                Err(error) => {
-                    self.pause("read what is overdue", &error, self.engine.clock.now());
-                    return false;
-                }
-            }
-        }
-        if overdue.entries.is_empty() {
-            self.overdue = None;
-            return false;
-        }
-        // Like the others, they wait for room as long as room keeps coming free.
-        let room = match self.room(self.engine.clock.now()) {
-            Some(room) => room,
-            None => return false,
-        };
-        let Some(overdue) = &mut self.overdue else { return false };
-        let count = overdue.entries.len().min(room.as_ref().map_or(batch, |room| room.attempts.min(batch)));
-        let entries = overdue.entries.drain(..count).collect();
-        self.spawn(entries, room, true);
-        true
-    }
-
-    fn spawn(&mut self, entries: Vec<Due>, room: Option<Room>, is_overdue: bool) {
-        if is_overdue {
-            self.overdue_batches += 1;
+    fn spawn(&mut self, entries: Vec<Due>, room: Option<Room>, is_behind: bool) {
+        if is_behind {
+            self.behind_batches += 1;
         }
         for entry in &entries {
             *self.fired.entry(entry.key.job.shard()).or_default() += 1;
@@ -421,10 +423,10 @@ impl Firing {
                 }
             }
             // Ten entries every millisecond are better fired fifty at a time.
-            if !is_overdue && (GATHER_FROM..BATCH).contains(&entries.len()) {
+            if !is_behind && (GATHER_FROM..BATCH).contains(&entries.len()) {
                 tokio::time::sleep(GATHER.saturating_sub(begun.elapsed())).await;
             }
-            Batch { entries, is_overdue, result }
+            Batch { entries, is_behind, result }
         });
     }
 
@@ -434,13 +436,13 @@ impl Firing {
             Err(error) => {
                 // Its entries are still in the store: reading everything anew finds them.
                 tracing::error!(%error, "a batch of firings broke off");
-                self.overdue_batches = 0;
+                self.behind_batches = 0;
                 self.begin_anew(now);
                 return;
             }
         };
-        if batch.is_overdue {
-            self.overdue_batches = self.overdue_batches.saturating_sub(1);
+        if batch.is_behind {
+            self.behind_batches = self.behind_batches.saturating_sub(1);
         }
         match batch.result {
             Ok(fired) => tracing::trace!(
@@ -480,6 +482,8 @@ impl Engine {
                 RunState::Pending(WaitingFor::Time | WaitingFor::Capacity | WaitingFor::Retry) => {
                     is_claimable = true;
                 }
+                // The end of the one before says when.
+                RunState::Pending(WaitingFor::EarlierRun) => {}
                 _ => {}
             }
         }
@@ -496,9 +500,7 @@ impl Engine {
 }
 
 /// Waits for a read, if there is one.
-async fn join(
-    reading: &mut Option<JoinHandle<Result<DuePage, punctual_store::Error>>>,
-) -> Result<DuePage, punctual_store::Error> {
+async fn join(reading: &mut Reading) -> Result<DuePage, punctual_store::Error> {
     match reading {
         Some(handle) => handle.await.unwrap_or_else(|error| {
             Err(punctual_store::Error::Unavailable { reason: format!("a read broke off: {error}") })

@@ -1,7 +1,8 @@
 //! Tells what is and what was, and does what people do about it: cancel, redrive, acknowledge.
 //!
 //! Runs when the API or the console asks. Promise: reads are pages with a cursor and bounded work; another tenant's
-//! job or run is not there; what was asked for under an `Idempotency-Key` is remembered for a day.
+//! job or run is not there; what was asked for under an `Idempotency-Key` is remembered for a day. Lists may be some
+//! seconds behind, if the store has copies to read them from; whatever is asked for by its id is as it is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::run::{Cause, Run};
-use punctual_domain::{LedgerEntry, Tenant, TenantName};
+use punctual_domain::{Labels, LedgerEntry, Tenant, TenantName};
 use punctual_schedule::{DstNote, Kind, Tzdb};
 use punctual_store::{Cancellation, Refused};
 
@@ -21,6 +22,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::counts_from_completion;
 use crate::register::{Registered, busy, is_out_of_slots, next_slot, spread};
+use crate::warnings::Recent;
 
 /// A job and what its row does not say.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +54,9 @@ pub struct Upcoming {
     /// What a change of the clock does to it.
     pub note: Option<DstNote>,
 }
+
+/// Runs that tell about a job: the newest may not have ended yet.
+const RECENT: usize = 3;
 
 /// How long an `Idempotency-Key` is remembered.
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
@@ -94,7 +99,10 @@ impl Engine {
         let mut items = Vec::new();
         for _ in 0..PAGES_MAX {
             page.limit = limit - items.len();
-            let found = self.store.list_jobs(&filter, page.clone()).await?;
+            let found = match self.store.lists() {
+                Some(lists) => lists.list_jobs(&filter, page.clone()).await?,
+                None => self.store.list_jobs(&filter, page.clone()).await?,
+            };
             let seen = self.see(&found.items).await?;
             items.extend(
                 seen.into_iter().filter(|seen| is_over.is_none_or(|is_over| seen.is_ended() == is_over)),
@@ -167,22 +175,52 @@ impl Engine {
     }
 
     /// What a job's owner should know.
-    pub fn warnings(&self, job: &Job) -> Vec<String> {
+    pub fn warnings(&self, job: &Job, recent: &Recent) -> Vec<String> {
+        let now = self.clock.now();
         // What happens once is judged by when it was asked for: having happened is no reason to warn.
         let from = match job.spec.schedule.kind {
             Kind::Now | Kind::At(_) | Kind::After(_) => job.created_at - SignedDuration::from_millis(1),
-            Kind::Every(_) | Kind::Interval(_) | Kind::Cron(_) => self.clock.now(),
+            Kind::Every(_) | Kind::Interval(_) | Kind::Cron(_) => now,
         };
         match self.timetables.of(job) {
-            Ok(timetable) => timetable.warnings(from),
+            Ok(timetable) => {
+                let mut warnings = timetable.warnings(from);
+                warnings.extend(recent.warnings(job, &timetable, now));
+                warnings
+            }
             Err(error) => vec![error.to_string()],
         }
     }
 
-    /// The newest run of a job.
-    pub async fn last_run(&self, job: JobId) -> Result<Option<Run>, Error> {
-        let filter = RunFilter { job: Some(job), ..RunFilter::default() };
-        Ok(self.store.runs(&filter, PageRequest::first(1)).await?.items.into_iter().next())
+    /// What somebody should know who waits for a worker with these labels: no live node has them all.
+    pub async fn unmet(&self, required: &Labels) -> Result<Option<String>, Error> {
+        if required.is_empty() {
+            return Ok(None);
+        }
+        let nodes = self.placement().await?.nodes;
+        let is_met = nodes.iter().any(|(node, _)| node.roles.worker && node.labels.meet(required));
+        Ok((!is_met).then(|| {
+            format!(
+                "no live node has a worker with {required}; start one with `punctual serve --labels {required}`, \
+                 or change what the job requires"
+            )
+        }))
+    }
+
+    /// The newest runs of a job.
+    pub async fn recent(&self, job: &Job) -> Result<Recent, Error> {
+        let filter = RunFilter { job: Some(job.id), ..RunFilter::default() };
+        let runs = self.store.runs(&filter, PageRequest::first(RECENT)).await?.items;
+        let mut recent = Recent { runs, took: None };
+        // Only the attempt itself tells how long its target took.
+        let watched = job.spec.policies.timeouts.min_duration.and(recent.success()).map(Run::id);
+        if let Some(id) = watched
+            && let Some(detail) = self.store.run(id).await?
+        {
+            let report = detail.attempts.into_iter().next_back().and_then(|attempt| attempt.report);
+            recent.took = report.map(|report| report.finished_at.duration_since(report.started_at));
+        }
+        Ok(recent)
     }
 
     /// The slots of a job after a time, paused or not.
@@ -225,7 +263,10 @@ impl Engine {
         page: PageRequest<Timestamp>,
     ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
         self.find(tenant, job).await?;
-        Ok(self.store.ledger(job, page).await?)
+        Ok(match self.store.lists() {
+            Some(lists) => lists.ledger(job, page).await?,
+            None => self.store.ledger(job, page).await?,
+        })
     }
 }
 
@@ -237,7 +278,10 @@ impl Engine {
         filter: &RunFilter,
         page: PageRequest<Sequence>,
     ) -> Result<Page<Run, Sequence>, Error> {
-        Ok(self.store.runs(filter, page).await?)
+        Ok(match self.store.lists() {
+            Some(lists) => lists.runs(filter, page).await?,
+            None => self.store.runs(filter, page).await?,
+        })
     }
 
     /// A run with its attempts.
@@ -273,6 +317,7 @@ impl Engine {
             match self.heard(self.store.cancel(vec![cancellation], now).await)?.into_iter().next() {
                 Some(Ok(run)) => {
                     self.wakes.offer(successor.and_then(|successor| successor.due));
+                    self.wakes.claimable(); // One that waited for it may go on.
                     return Ok(run);
                 }
                 // The job changed since its next slot was computed: compute it anew.
@@ -343,6 +388,7 @@ fn refused_run(refused: Refused, id: RunId) -> Error {
         | Refused::WrongVersion { .. }
         | Refused::KeyTaken { .. }
         | Refused::StaleStep
+        | Refused::Overlap { .. }
         | Refused::Repeated => busy(),
     }
 }

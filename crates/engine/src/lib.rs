@@ -2,11 +2,13 @@
 //!
 //! The engine sees time, randomness and storage only through [`Clock`], [`Entropy`] and
 //! [`Store`](punctual_store::Store), so that a test or a simulator can move them. One step, one file:
-//! [`register`], `horizon`, [`fire`], `claim`, [`complete`], [`reclaim`], [`history`], `retain`; beside it [`operations`], long
-//! work over many runs. [`Node::start`] starts their loops.
+//! [`register`], `horizon`, [`fire`], `claim`, [`complete`], [`lapse`], [`reclaim`], [`history`], `retain`; beside it [`operations`], long
+//! work over many runs, such as a [`backfill`]. [`Node::start`] starts their loops.
+//! [`warnings`] are what its newest runs say about a job.
 //! [`timetables`] turns schedules into slots once for all jobs that share one; [`wheel`] holds the due entries of
 //! the near horizon, in time order; `desk` knows which workers have room; `pass` is the one loop driver.
 
+mod behind;
 mod bodies;
 mod claim;
 mod clock;
@@ -23,15 +25,19 @@ mod node;
 mod pass;
 mod placement;
 mod retain;
+mod ripe;
 mod wake;
 
+pub mod backfill;
 pub mod complete;
 pub mod fire;
 pub mod history;
+pub mod lapse;
 pub mod operations;
 pub mod reclaim;
 pub mod register;
 pub mod timetables;
+pub mod warnings;
 pub mod wheel;
 
 pub use clock::{Clock, Entropy, ManualClock, Sleep, SystemClock, SystemEntropy};

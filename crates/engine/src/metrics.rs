@@ -20,7 +20,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use punctual_domain::Outcome;
-use punctual_domain::run::{Run, RunState};
+use punctual_domain::run::{Limit, Run, RunState};
 use punctual_domain::work::Finished;
 use punctual_store::{Durations, Store};
 
@@ -38,6 +38,12 @@ struct Ended {
     r#type: String,
 }
 
+/// Why runs went on no more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
 /// A lane.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Lane {
@@ -48,6 +54,12 @@ struct Lane {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Verb {
     verb: &'static str,
+}
+
+/// A copy that lists may be read from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Replica {
+    replica: String,
 }
 
 /// What went wrong.
@@ -75,6 +87,7 @@ pub struct Metrics {
     execution: Histogram,
     retries: Counter,
     dead: Counter,
+    lapsed: Family<Reason, Counter>,
     pub(crate) reclaimed: Counter,
     pub(crate) operation_steps: Counter,
     pub(crate) wheel: Gauge,
@@ -112,6 +125,7 @@ impl Default for Metrics {
             execution: seconds(),
             retries: Counter::default(),
             dead: Counter::default(),
+            lapsed: Family::default(),
             reclaimed: Counter::default(),
             operation_steps: Counter::default(),
             wheel: Gauge::default(),
@@ -146,7 +160,7 @@ impl Metrics {
         registry.register("fire_runs", "Runs that were fired", self.fired.clone());
         registry.register(
             "fire_missed_slots",
-            "Slots too old to run, by catch-up policy",
+            "Slots that were reached too late to run",
             self.missed.clone(),
         );
         registry.register("fire_stale_entries", "Due entries of older versions", self.stale.clone());
@@ -165,6 +179,11 @@ impl Metrics {
         registry.register("complete_attempts", "Attempts that ended", self.attempts.clone());
         registry.register("complete_retries", "Attempts that are followed by another", self.retries.clone());
         registry.register("complete_dead_letters", "Runs that failed for good", self.dead.clone());
+        let help = "Runs whose next attempt did not start in time, by what was over";
+        registry.register("lapse_runs", help, self.lapsed.clone());
+        for limit in Limit::ALL {
+            self.lapsed.get_or_create(&Reason { reason: limit.as_str() }).inc_by(0);
+        }
         let help = "Attempts taken from workers that gave no sign of life";
         registry.register("reclaim_attempts", help, self.reclaimed.clone());
         registry.register("operation_steps", "Steps of operations", self.operation_steps.clone());
@@ -210,7 +229,17 @@ impl Metrics {
             RunState::Failed | RunState::TimedOut => {
                 self.dead.inc();
             }
-            RunState::Running(_) | RunState::Succeeded | RunState::Cancelled => {}
+            RunState::Running(_) | RunState::Succeeded | RunState::Cancelled | RunState::Missed => {}
+        }
+    }
+
+    /// Counts a run that ended because its next attempt did not start in time.
+    pub(crate) fn lapsed(&self, run: &Run) {
+        if let Some(limit) = run.reason {
+            self.lapsed.get_or_create(&Reason { reason: limit.as_str() }).inc();
+        }
+        if run.state.is_dead() {
+            self.dead.inc();
         }
     }
 
@@ -290,8 +319,31 @@ impl Collector for OfStore {
             let count = ConstCounter::new(fault.failed);
             count.encode(failures.encode_family(&Kind { kind: fault.kind })?)?;
         }
-        Ok(())
+        encode_replicas(encoder, &figures.replicas)
     }
+}
+
+fn encode_replicas(mut encoder: DescriptorEncoder<'_>, replicas: &[punctual_store::Replica]) -> fmt::Result {
+    if replicas.is_empty() {
+        return Ok(());
+    }
+    let of = |replica: &punctual_store::Replica| Replica { replica: replica.address.clone() };
+    let help = "Whether lists are read from the replica.";
+    let mut used = encoder.encode_descriptor("replica_used", help, None, MetricType::Gauge)?;
+    for replica in replicas {
+        ConstGauge::new(u64::from(replica.is_used)).encode(used.encode_family(&of(replica))?)?;
+    }
+    let help = "How old what the replica has may be.";
+    let mut lags = encoder.encode_descriptor("replica_lag", help, Some(&Unit::Seconds), MetricType::Gauge)?;
+    for (replica, lag) in replicas.iter().filter_map(|replica| Some((replica, replica.lag?))) {
+        ConstGauge::new(lag.as_secs_f64()).encode(lags.encode_family(&of(replica))?)?;
+    }
+    let help = "Pages of lists that were read from the replica.";
+    let mut reads = encoder.encode_descriptor("replica_reads", help, None, MetricType::Counter)?;
+    for replica in replicas {
+        ConstCounter::new(replica.reads).encode(reads.encode_family(&of(replica))?)?;
+    }
+    Ok(())
 }
 
 fn encode_durations(encoder: &mut MetricEncoder<'_>, durations: &Durations) -> fmt::Result {

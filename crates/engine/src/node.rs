@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use punctual_domain::Labels;
 use punctual_domain::id::WorkerId;
 use punctual_domain::placement::{self as domain, Roles};
 use tokio::sync::watch;
@@ -18,6 +19,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::Epochs;
 use crate::firing::Firing;
+use crate::lapse::Lapsing;
 use crate::look::{Looking, hear};
 use crate::operations::Operating;
 use crate::pass::{Duty, chain, drive};
@@ -38,6 +40,8 @@ pub struct Options {
     pub address: Option<String>,
     /// What it does.
     pub roles: Roles,
+    /// What its worker has, for jobs that require it.
+    pub labels: Labels,
 }
 
 impl Default for Options {
@@ -50,6 +54,7 @@ impl Default for Options {
             name: "node".into(),
             address: None,
             roles: Roles::ALL,
+            labels: Labels::NONE,
         }
     }
 }
@@ -77,6 +82,7 @@ impl Node {
             address: options.address,
             release: env!("CARGO_PKG_VERSION").into(),
             roles: options.roles,
+            labels: options.labels,
             started_at: engine.clock.now(),
             capacity: CAPACITY,
             clock_ahead: SignedDuration::ZERO,
@@ -91,10 +97,12 @@ impl Node {
         others.spawn(drive(keeper.clone(), clock(), wakes, stopped.clone()));
         let operating = Operating::new(Arc::clone(&engine), epochs_now.clone());
         let retaining = Retaining { engine: Arc::clone(&engine), epochs: epochs_now.clone() };
+        let lapsing = Lapsing { engine: Arc::clone(&engine), epochs: epochs_now.clone() };
         firing.spawn(Firing::new(Arc::clone(&engine), epochs_now).run(quiesced.clone()));
         let claiming = Claiming::new(Arc::clone(&engine));
         let wakes = vec![Arc::clone(&engine.wakes.claimable), Arc::clone(&engine.desk.room_for_claim)];
         firing.spawn(drive(claiming, clock(), wakes, quiesced.clone()));
+        firing.spawn(drive(lapsing, clock(), Vec::new(), quiesced.clone()));
         let wakes = vec![Arc::clone(&engine.wakes.operations)];
         firing.spawn(drive(operating, clock(), wakes, quiesced));
         if engine.store.is_shared() {

@@ -9,21 +9,28 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use punctual_domain::id::{Epoch, OperationId, RunId, ShardId, TenantId};
-use punctual_domain::job::{Job, JobState, Spec};
+use punctual_domain::id::{Epoch, JobId, OperationId, RunId, ShardId, TenantId};
+use punctual_domain::job::{Job, JobState, Lane, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
-use punctual_domain::operation::{CatchUp, Cursor, DeadLetters, Event, Kind, MoveShards, Operation};
-use punctual_domain::run::Run;
-use punctual_store::{Effect, MoveState, MoveStep, PageRequest, Refused, RunFilter, Step, Stepped, Subject};
+use punctual_domain::operation::{
+    Backfill, CatchUp, Cursor, DeadLetters, Event, Kind, MoveShards, Operation,
+};
+use punctual_domain::policy::overlap::Overlap;
+use punctual_domain::policy::timeouts;
+use punctual_domain::run::{Cause, Run, StartBy};
+use punctual_schedule::Schedule;
+use punctual_store::{
+    Birth, Effect, MoveState, MoveStep, PageRequest, Refused, RunFilter, Step, Stepped, Subject,
+};
 use tokio::sync::watch;
 
 pub use punctual_store::{OperationFilter, Page};
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::fire::{Epochs, birth};
+use crate::fire::{Epochs, account, birth, slot_before};
 use crate::pass::{Duty, Next};
-use crate::register::busy;
+use crate::register::{busy, is_out_of_slots, spread};
 
 /// Operations that take their turn in one pass.
 const TURNS_MAX: usize = 100;
@@ -34,8 +41,11 @@ const STEP_MAX: usize = 250;
 /// Runs of one pass, about: they share a commit.
 const PASS_MAX: usize = 500;
 
-/// The catch-up of a paused job looks this often whether it may go on.
+/// The operation of a paused job looks this often whether it may go on.
 const HELD_FOR: SignedDuration = SignedDuration::from_secs(10);
+
+/// While runs of a job wait for each other and no more may, its operation looks this often whether there is room.
+const CROWDED_FOR: SignedDuration = SignedDuration::from_secs(1);
 
 /// Another node may have started an operation, and its wake-up does not reach this one.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(5);
@@ -65,7 +75,7 @@ impl Engine {
         &self,
         tenant: TenantId,
         kind: Kind,
-        mut request: Option<Subject>,
+        request: Option<Subject>,
         answer: impl FnOnce(&Operation, &mut Subject) + Send,
     ) -> Result<Operation, Error> {
         let now = self.clock.now();
@@ -76,7 +86,17 @@ impl Engine {
             None => ShardId((self.entropy.bits() % u64::from(shards)) as u16),
         };
         let id = OperationId::new(now, shard, self.entropy.bits());
-        let operation = Operation::new(id, tenant, kind, now);
+        self.start(Operation::new(id, tenant, kind, now), request, answer).await
+    }
+
+    /// Starts an operation that begins now, where its id says.
+    pub(crate) async fn start(
+        &self,
+        operation: Operation,
+        mut request: Option<Subject>,
+        answer: impl FnOnce(&Operation, &mut Subject) + Send,
+    ) -> Result<Operation, Error> {
+        let (now, id, tenant) = (operation.created_at, operation.id, operation.tenant);
         if let Some(request) = &mut request {
             answer(&operation, request);
         }
@@ -108,7 +128,10 @@ impl Engine {
         filter: &OperationFilter,
         page: PageRequest<OperationId>,
     ) -> Result<Page<Operation, OperationId>, Error> {
-        Ok(self.store.operations(filter, page).await?)
+        Ok(match self.store.lists() {
+            Some(lists) => lists.operations(filter, page).await?,
+            None => self.store.operations(filter, page).await?,
+        })
     }
 
     /// Ends an operation between two steps. What it did stays done.
@@ -140,7 +163,7 @@ impl Engine {
         let now = self.clock.now();
         let found = self.store.runnable(&epochs.shards(self.store.shard_count()), now, TURNS_MAX).await?;
         let mut operated = Operated { steps: 0, next_at: found.next_at };
-        let mut steps = Vec::new();
+        let (mut steps, mut operations) = (Vec::new(), Vec::new());
         let mut runs = 0;
         for operation in found.operations {
             if runs >= PASS_MAX {
@@ -148,17 +171,28 @@ impl Engine {
                 break;
             }
             let epoch = epochs.of(operation.id.shard());
-            let plan = match self.plan_step(&operation, epoch, now).await {
-                Ok(plan) => plan,
-                Err(error) if error.is_passing() => return Err(error),
-                Err(error) => Plan::fail(&operation, &error, now),
-            };
+            let plan = self.planned(&operation, epoch, STEP_MAX, now).await?;
             runs += plan.effect_runs();
-            steps.extend(plan.into_step(&operation, Some(epoch), now).map(|step| (operation, step)));
+            if let Some(step) = plan.into_step(&operation, Some(epoch), now) {
+                operations.push(operation.clone());
+                steps.push((operation, step));
+            }
         }
-        for answer in self.submit(steps, epochs, now).await? {
+        let answers = self.submit(steps, epochs, now).await?;
+        for (operation, answer) in operations.into_iter().zip(answers) {
+            let answer = match answer {
+                // Runs of its job wait for each other, and there is not room for so many more.
+                Err(Refused::Overlap { room }) => {
+                    let epoch = epochs.of(operation.id.shard());
+                    let plan = self.planned(&operation, epoch, room, now).await?;
+                    let step = plan.into_step(&operation, Some(epoch), now);
+                    let steps = step.into_iter().map(|step| (operation.clone(), step)).collect();
+                    self.submit(steps, epochs, now).await?.into_iter().next()
+                }
+                answer => Some(answer),
+            };
             match answer {
-                Ok(stepped) => {
+                Some(Ok(stepped)) => {
                     operated.steps += 1;
                     self.tell(&stepped);
                     if stepped.operation.is_running() {
@@ -166,13 +200,27 @@ impl Engine {
                     }
                 }
                 // Somebody else went on with it, or has the shard by now.
-                Err(Refused::StaleStep | Refused::StaleEpoch) => {}
+                Some(Err(Refused::StaleStep | Refused::StaleEpoch)) | None => {}
                 // Its job changed in between: the step is planned anew.
-                Err(_) => operated.look_at(now),
+                Some(Err(_)) => operated.look_at(now),
             }
         }
         self.metrics.operation_steps.inc_by(operated.steps as u64);
         Ok(operated)
+    }
+
+    /// The next step of an operation; the end of one that cannot go on.
+    async fn planned(
+        &self,
+        operation: &Operation,
+        epoch: Epoch,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Plan, Error> {
+        match self.plan_step(operation, epoch, limit, now).await {
+            Err(error) if !error.is_passing() => Ok(Plan::fail(operation, &error, now)),
+            plan => plan,
+        }
     }
 
     /// Does all steps in one commit. One that meets something damaged fails its operation, and not the others.
@@ -207,7 +255,7 @@ impl Engine {
 
     /// Tells the loops and the log what a step did.
     fn tell(&self, stepped: &Stepped) {
-        if let Kind::CatchUp(_) = stepped.operation.kind {
+        if stepped.operation.kind.job().is_some() {
             self.metrics.fired.inc_by(stepped.runs.len() as u64);
         }
         if !stepped.runs.is_empty() {
@@ -216,18 +264,25 @@ impl Engine {
         tell_end(&stepped.operation);
     }
 
-    /// Decides the next step of an operation.
-    async fn plan_step(&self, operation: &Operation, epoch: Epoch, now: Timestamp) -> Result<Plan, Error> {
+    /// Decides the next step of an operation. `limit` is how many runs it may make.
+    async fn plan_step(
+        &self,
+        operation: &Operation,
+        epoch: Epoch,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Plan, Error> {
         match &operation.kind {
             Kind::Redrive(which) => {
                 let (runs, event) = self.dead_letters(operation, which, now).await?;
-                Ok(Plan { event, effect: Effect::Redrive(runs), ledger: None, moved: 0 })
+                Ok(Plan { effect: Effect::Redrive(runs), ..Plan::of(event) })
             }
             Kind::Acknowledge(which) => {
                 let (runs, event) = self.dead_letters(operation, which, now).await?;
-                Ok(Plan { event, effect: Effect::Acknowledge(runs), ledger: None, moved: 0 })
+                Ok(Plan { effect: Effect::Acknowledge(runs), ..Plan::of(event) })
             }
-            Kind::CatchUp(catch_up) => self.plan_catch_up(operation, catch_up, now).await,
+            Kind::CatchUp(catch_up) => self.plan_slots(operation, catch_up.into(), limit, now).await,
+            Kind::Backfill(backfill) => self.plan_slots(operation, backfill.into(), limit, now).await,
             Kind::MoveShards(which) => self.take_move_on(operation, which, epoch, now).await,
         }
     }
@@ -248,7 +303,7 @@ impl Engine {
             MoveState::Waiting => goes_on(now + HELD_FOR),
             MoveState::Done => Event::Succeeded,
         };
-        Ok(Plan { event, effect: Effect::Nothing, ledger: None, moved: moved.rows })
+        Ok(Plan { moved: moved.rows, ..Plan::of(event) })
     }
 
     /// From the newest down: a run that dies again meanwhile is above the cursor and is not met twice.
@@ -280,48 +335,129 @@ impl Engine {
         Ok((page.items.iter().map(Run::id).collect(), event))
     }
 
-    /// The slots of about a second, as runs of the job as it is now.
-    async fn plan_catch_up(
+    /// The slots of about a second, as runs of the job as it is now. They are in the lane of what can wait: slots that are
+    /// due go first.
+    async fn plan_slots(
         &self,
         operation: &Operation,
-        catch_up: &CatchUp,
+        owed: Owed<'_>,
+        limit: usize,
         now: Timestamp,
     ) -> Result<Plan, Error> {
         let Cursor::Slot(from) = operation.cursor else {
             let error = "it does not know at which slot to begin".into();
             return Ok(Plan::end(operation, Event::Failed { error }, Fate::MissedCatchUp, now));
         };
-        let Some(stored) = self.store.jobs(&[catch_up.job]).await?.into_iter().next().flatten() else {
+        let Some(stored) = self.store.jobs(&[owed.job]).await?.into_iter().next().flatten() else {
             let event = Event::Cancelled { reason: Some("the job was deleted".into()) };
             return Ok(Plan::end(operation, event, Fate::SkippedCancel, now));
         };
         let job = &stored.job;
         if let JobState::Paused(_) = job.state {
-            let event = Event::Stepped { cursor: operation.cursor, resume_at: now + HELD_FOR };
-            return Ok(Plan { event, effect: Effect::Nothing, ledger: None, moved: 0 });
+            return Ok(Plan::hold(operation, now + HELD_FOR));
         }
-        let spec = Spec { schedule: catch_up.schedule.clone(), ..job.spec.clone() };
+        let is_over = is_out_of_slots(&stored, &*self.timetables.of(job)?, now);
+        let spec = Spec { schedule: owed.schedule.clone(), ..job.spec.clone() };
         let timetable = self.timetables.of(&Job { spec, ..Job::clone(job) })?;
-        let rate = catch_up.rate.max(1);
-        let count = STEP_MAX.min(rate as usize);
-        let mut slots: Vec<Timestamp> = std::iter::successors(Some(from), |slot| timetable.next_after(*slot))
-            .take_while(|slot| *slot <= catch_up.to)
-            .take(count + 1)
-            .collect();
+        let spread = spread(&timetable);
+        let slots_from = |from| {
+            let slots = std::iter::successors(Some(from), |slot| timetable.next_after(*slot));
+            slots.take_while(|slot| owed.has(*slot))
+        };
+        // What has become too late to start since it was decided to catch up needs no pace and no room: it is only told.
+        let late = match owed.cause {
+            Cause::Backfill => None, // A slot of the past is not late.
+            _ => {
+                let mut first: Vec<Timestamp> = slots_from(from).take(STEP_MAX).collect();
+                timeouts::take_late(&job.spec.policies.timeouts, &mut first, spread, now)
+            }
+        };
+        if let Some((missed, limit)) = late {
+            let event = match slots_from(missed.to).nth(1) {
+                Some(slot) => Event::Stepped { cursor: Cursor::Slot(slot), resume_at: now },
+                None => Event::Succeeded,
+            };
+            let ledger = Some(account(job, missed, Fate::of(limit), now));
+            return Ok(Plan { ledger, missed: missed.slots, ..Plan::of(event) });
+        }
+        if limit == 0 {
+            return Ok(Plan::hold(operation, now + CROWDED_FOR));
+        }
+        let rate = owed.rate.max(1);
+        let count = limit.min(rate as usize);
+        let mut slots: Vec<Timestamp> = slots_from(from).take(count + 1).collect();
         let rest = slots.split_off(count.min(slots.len()));
         let starts_at = |index: usize| now + apart(rate) * index as i32;
         let event = match rest.first() {
             Some(slot) => Event::Stepped { cursor: Cursor::Slot(*slot), resume_at: starts_at(count) },
             None => Event::Succeeded,
         };
-        let births = slots.iter().enumerate();
-        let births = births.map(|(index, slot)| birth(job, *slot, starts_at(index), &mut None, now));
-        let effect = Effect::Births { job: job.id, version: job.version, births: births.collect() };
-        Ok(Plan { event, effect, ledger: None, moved: 0 })
+        let overlap = owed.overlap.unwrap_or(job.spec.policies.overlap);
+        // A slot that is caught up with has its own time, however late its turn comes; one of a backfill has it from its turn on.
+        let start_by = |slot: Timestamp, starts_at: Timestamp| -> Option<StartBy> {
+            let (from, due_at) = match owed.cause {
+                Cause::Backfill => (starts_at, starts_at),
+                _ => (slot, slot.checked_add(spread).unwrap_or(slot)),
+            };
+            timeouts::first_start(&job.spec.policies.timeouts, from, due_at)
+        };
+        let births = slots.iter().enumerate().map(|(index, slot)| Birth {
+            cause: owed.cause,
+            part: owed.part,
+            lane: Lane::Batch,
+            start_by: start_by(*slot, starts_at(index)),
+            overlap,
+            previous: slot_before(overlap, &timetable, *slot),
+            ..birth(job, *slot, starts_at(index), &mut None, now)
+        });
+        let effect = Effect::Births { job: job.id, version: job.version, births: births.collect(), is_over };
+        Ok(Plan { effect, ..Plan::of(event) })
     }
 }
 
-/// How far apart the runs of a catch-up start. Rounded up, so that there are never more in a second.
+/// Slots that an operation makes runs for, from its cursor on.
+struct Owed<'a> {
+    job: JobId,
+    schedule: &'a Schedule,
+    last: Last,
+    rate: u32,
+    cause: Cause,
+    part: u32,
+    overlap: Option<Overlap>,
+}
+
+/// Where they end.
+enum Last {
+    With(Timestamp),
+    Before(Timestamp),
+}
+
+impl Owed<'_> {
+    fn has(&self, slot: Timestamp) -> bool {
+        match self.last {
+            Last::With(last) => slot <= last,
+            Last::Before(end) => slot < end,
+        }
+    }
+}
+
+impl<'a> From<&'a Box<CatchUp>> for Owed<'a> {
+    fn from(catch_up: &'a Box<CatchUp>) -> Self {
+        let CatchUp { job, schedule, to, rate } = &**catch_up;
+        let (last, cause) = (Last::With(*to), Cause::Schedule);
+        Owed { job: *job, schedule, last, rate: *rate, cause, part: 0, overlap: None }
+    }
+}
+
+impl<'a> From<&'a Box<Backfill>> for Owed<'a> {
+    fn from(backfill: &'a Box<Backfill>) -> Self {
+        let Backfill { job, schedule, from: _, to, rate, overlap, part } = &**backfill;
+        let (last, cause) = (Last::Before(*to), Cause::Backfill);
+        Owed { job: *job, schedule, last, rate: *rate, cause, part: *part, overlap: *overlap }
+    }
+}
+
+/// How far apart the runs of an operation start. Rounded up, so that there are never more in a second.
 fn apart(rate: u32) -> SignedDuration {
     SignedDuration::from_micros(i64::from(1_000_000_u32.div_ceil(rate)))
 }
@@ -333,24 +469,45 @@ struct Plan {
     ledger: Option<LedgerEntry>,
     /// Rows that were moved.
     moved: u64,
+    /// Slots that did not become runs.
+    missed: u64,
 }
 
 impl Plan {
+    /// A step that does nothing besides.
+    fn of(event: Event) -> Self {
+        Plan { event, effect: Effect::Nothing, ledger: None, moved: 0, missed: 0 }
+    }
+
     /// Ends an operation before all is done. Slots that it still owes become an entry of the ledger.
     fn end(operation: &Operation, event: Event, fate: Fate, now: Timestamp) -> Self {
+        let accounted_for = operation.done + operation.failed;
         let ledger = match (&operation.kind, operation.cursor) {
             (Kind::CatchUp(catch_up), Cursor::Slot(from)) => Some(LedgerEntry {
                 job: catch_up.job,
                 tenant: operation.tenant,
                 from,
                 to: catch_up.to,
-                slots: operation.total.unwrap_or_default().saturating_sub(operation.done).max(1),
+                slots: operation.total.unwrap_or_default().saturating_sub(accounted_for).max(1),
                 fate,
                 decided_at: now,
             }),
-            (Kind::Redrive(_) | Kind::Acknowledge(_) | Kind::CatchUp(_) | Kind::MoveShards(_), _) => None,
+            // The slots of a backfill were accounted for when they were due.
+            (
+                Kind::Redrive(_)
+                | Kind::Acknowledge(_)
+                | Kind::CatchUp(_)
+                | Kind::Backfill(_)
+                | Kind::MoveShards(_),
+                _,
+            ) => None,
         };
-        Plan { event, effect: Effect::Nothing, ledger, moved: 0 }
+        Plan { ledger, ..Plan::of(event) }
+    }
+
+    /// Nothing now.
+    fn hold(operation: &Operation, resume_at: Timestamp) -> Self {
+        Plan::of(Event::Stepped { cursor: operation.cursor, resume_at })
     }
 
     fn fail(operation: &Operation, error: &Error, now: Timestamp) -> Self {
@@ -371,6 +528,7 @@ impl Plan {
         let mut operation = operation.clone();
         operation.apply(self.event, now).ok()?;
         operation.done += self.moved;
+        operation.failed += self.missed;
         let ledger = self.ledger.into_iter().collect();
         Some(Step { operation, epoch, effect: self.effect, ledger, request: None })
     }

@@ -11,6 +11,8 @@ use punctual_domain::id::{JobId, ShardId, TenantId, Version};
 use punctual_domain::job::{Carried, Job, JobState, Pause, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::policy::overlap::Overlap;
+use punctual_domain::policy::timeouts;
 use punctual_domain::run::{Cause, Run};
 use punctual_schedule::every::Origin;
 use punctual_schedule::{Kind, Progress, Timetable};
@@ -137,6 +139,7 @@ impl Engine {
             unfired: Vec::new(),
             birth: None,
             open_runs: OpenRuns::Keep,
+            lets_overlap: false,
             ledger: Vec::new(),
             request,
             job,
@@ -462,6 +465,7 @@ impl Engine {
             unfired,
             birth: None,
             open_runs: change.open_runs,
+            lets_overlap: lets_overlap(&old.job, &job),
             ledger: ledger.into_iter().collect(),
             request: None,
             job: Arc::clone(&job),
@@ -497,6 +501,7 @@ impl Engine {
             }
             Refused::WrongVersion { current } => Error::VersionConflict { expected: job.version, current },
             Refused::NoJob => Error::JobNotFound(job.id.to_string()),
+            Refused::Overlap { .. } => Error::Overlap { policy: job.spec.policies.overlap.as_str() },
             Refused::StaleEpoch
             | Refused::Elsewhere
             | Refused::NotDue
@@ -530,6 +535,12 @@ pub(crate) fn busy() -> Error {
     Error::Store(punctual_store::Error::Unavailable {
         reason: "the job is being changed by others; try again".into(),
     })
+}
+
+/// Whether runs that wait for an earlier one need not any more.
+fn lets_overlap(old: &Job, new: &Job) -> bool {
+    let policy = |job: &Job| job.spec.policies.overlap;
+    policy(old) != policy(new) && policy(new) == Overlap::Allow
 }
 
 fn changed(old: &Job, now: Timestamp) -> Job {
@@ -606,13 +617,17 @@ fn birth(job: &Job, cause: Cause, at: Timestamp, part: u32, correlation_id: Opti
         scheduled_for: at,
         part,
         available_at: at,
+        start_by: timeouts::first_start(&job.spec.policies.timeouts, at, at),
         kind: job.spec.kind.as_deref().map(Arc::from),
         queue: Arc::clone(&job.spec.queue),
+        requires: job.spec.requires.clone(),
         lane: job.spec.lane,
         priority: job.spec.priority,
         retention: job.spec.policies.retention,
         correlation_id: correlation_id.or_else(|| job.spec.correlation_id.clone()),
         claimed_by: None,
+        overlap: job.spec.policies.overlap,
+        previous: None,
     }
 }
 

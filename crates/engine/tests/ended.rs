@@ -25,7 +25,8 @@ use world::{TENANT, World, at, spec};
 /// Runs everything that waits, with success.
 fn run_all(world: &World) -> usize {
     let worker = WorkerId::new(world.clock.now(), 1 << 52 | 1);
-    let claim = Claim { worker, queues: Vec::new(), shards: Shards::All, limit: 100 };
+    let claim =
+        Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit: 100 };
     let runs = block_on(world.store.claim(claim, world.clock.now())).unwrap();
     let report = Report {
         outcome: Outcome::Succeeded,

@@ -38,7 +38,8 @@ fn worker(world: &World, n: u64) -> WorkerId {
 }
 
 fn claim(world: &World, worker: WorkerId) -> Vec<Run> {
-    let claim = Claim { worker, queues: Vec::new(), shards: Shards::All, limit: 100 };
+    let claim =
+        Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit: 100 };
     block_on(world.store.claim(claim, world.clock.now())).unwrap()
 }
 
@@ -123,7 +124,7 @@ fn a_fired_run_is_born_running_where_there_is_room() {
     }
     world.clock.advance(minutes(10));
     let worker = worker(&world, 1);
-    let fired = world.fire(Some(Room { worker, queues: [].into(), attempts: 3 }));
+    let fired = world.fire(Some(Room { worker, queues: [].into(), labels: Default::default(), attempts: 3 }));
     let leased: Vec<bool> = fired.runs.iter().map(|(run, _)| run.lease().is_some()).collect();
     assert_eq!(leased, [true, true, true, false, false]);
     assert_eq!(claim(&world, worker).len(), 2, "the others wait their turn");

@@ -9,9 +9,11 @@ use punctual_domain::attempt::Failure;
 use punctual_domain::job::{Spec, Target};
 use punctual_domain::operation::{DeadLetters, Kind};
 use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::run::{RunState, WaitingFor};
 use punctual_domain::work::{Finished, Held, Leased};
 use punctual_domain::{Outcome, Report, Run, TenantId};
+use punctual_engine::backfill::Asked;
 use punctual_engine::{Engine, Entropy, ManualClock, Node, Options, Seat};
 use punctual_schedule::{Schedule, Tzdb};
 use punctual_store::{Memory, PageRequest, RunFilter, Store};
@@ -47,7 +49,7 @@ impl World {
             Arc::new(Tzdb::bundled()),
         );
         let engine = Arc::new(engine);
-        let seat = engine.seat(engine.new_worker_id(), Vec::new());
+        let seat = engine.seat(engine.new_worker_id(), Vec::new(), Default::default());
         World { engine, store, clock, node: None, seat }
     }
 
@@ -238,6 +240,51 @@ async fn overdue_slots_do_not_make_others_late() {
 }
 
 #[tokio::test]
+async fn a_tenant_with_very_many_due_slots_does_not_make_another_late() {
+    let world = World::idle();
+    let spec = |time: &str| {
+        let schedule = Schedule::parse(&format!("@at 2026-01-01T{time}Z")).unwrap();
+        (Spec::new("job", schedule, Target::Discard), None)
+    };
+    for _ in 0..12 {
+        let specs = (0..1_000).map(|_| spec("12:00:05")).collect();
+        world.engine.register(TenantId(1), specs).await.unwrap();
+    }
+    let quiet = vec![spec("12:00:05"), spec("12:00:06")];
+    world.engine.register(TenantId(2), quiet).await.unwrap();
+    let world = world.start().await;
+    let (mut noisy, mut quiet) = (0, Vec::new());
+    // Room for a hundred at a time: what was given is done at once.
+    for (by, time, rounds) in [(5, "12:00:05", 20), (1, "12:00:06", 2_000)] {
+        world.advance(seconds(by)).await;
+        for _ in 0..rounds {
+            if noisy + quiet.len() == 12_002 {
+                break;
+            }
+            world.seat.grant(100);
+            settle().await;
+            let given = world.given().await;
+            for leased in &given {
+                match leased.run.tenant {
+                    TenantId(2) => quiet.push(noisy),
+                    _ => noisy += 1,
+                }
+            }
+            let (worker, report) = (world.seat.worker(), Some(report(Outcome::Succeeded, at(time))));
+            let finished = given.into_iter().map(|leased| Finished {
+                worker,
+                run: leased.run,
+                job: leased.job,
+                report: report.clone(),
+            });
+            world.engine.complete(finished.collect()).await.unwrap();
+        }
+    }
+    assert_eq!((noisy, quiet.len()), (12_000, 2));
+    assert!(quiet[0] <= 1_000, "fired after {quiet:?} of the other");
+}
+
+#[tokio::test]
 async fn a_worker_without_a_sign_of_life_loses_its_attempt() {
     let world = World::idle().start().await;
     world.seat.grant(1);
@@ -319,4 +366,107 @@ async fn a_clock_that_steps_back_fires_nothing_twice() {
     assert_eq!(world.runs().await.len(), 2);
     world.advance(seconds(60)).await;
     assert_eq!(world.runs().await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_run_waits_for_a_worker_that_has_what_its_job_requires() {
+    let world = World::idle().start().await;
+    world.seat.grant(10);
+    let mut spec = Spec::new("job", Schedule::parse("@every 10s").unwrap(), Target::Discard);
+    spec.requires = "gpu=true,zone=eu".parse().unwrap();
+    let required = spec.requires.clone();
+    let answers = world.engine.register(TenantId::DEFAULT, vec![(spec, None)]).await.unwrap();
+    let special = answers.into_iter().next().unwrap().unwrap().job.id;
+    let plain = world.register("@every 10s").await.id;
+    world.advance(seconds(10)).await;
+    let given = world.given().await;
+    assert_eq!(given.iter().map(|leased| leased.run.job).collect::<Vec<_>>(), [plain]);
+    world.finish(given.into_iter().next().unwrap(), report(Outcome::Succeeded, at("12:00:10"))).await;
+    world.advance(seconds(5)).await;
+    assert_eq!(world.given().await.len(), 0, "however long it waits");
+    let waiting: Vec<Run> = world.runs().await.into_iter().filter(|run| run.job == special).collect();
+    assert_eq!(
+        waiting.iter().map(|run| run.state).collect::<Vec<_>>(),
+        [RunState::Pending(WaitingFor::Capacity)]
+    );
+    let unmet = world.engine.unmet(&waiting[0].requires).await.unwrap().unwrap();
+    assert!(unmet.contains("gpu=true,zone=eu"), "{unmet}");
+    assert_eq!(world.engine.unmet(&Default::default()).await.unwrap(), None);
+
+    // Somebody comes who has it, and more.
+    let labels = "zone=eu,gpu=true,ssd=true".parse().unwrap();
+    let able = world.engine.seat(world.engine.new_worker_id(), Vec::new(), labels);
+    able.grant(20);
+    world.advance(seconds(1)).await;
+    let taken = able.next().await;
+    assert_eq!(taken.iter().map(|leased| leased.run.id()).collect::<Vec<_>>(), [waiting[0].id()]);
+    assert_eq!(taken[0].job.spec.requires, required);
+    world.advance(seconds(4)).await;
+    let born = able.next().await;
+    let born: Vec<_> = born.iter().filter(|leased| leased.run.job == special).collect();
+    assert_eq!(born.len(), 1);
+    assert_eq!(born[0].run.lease().unwrap().claimed_at, at("12:00:20"), "born running, at its slot");
+}
+
+fn overlapping(schedule: &str, overlap: Overlap) -> Spec {
+    let mut spec = Spec::new("job", Schedule::parse(schedule).unwrap(), Target::Discard);
+    spec.policies.overlap = overlap;
+    spec
+}
+
+#[tokio::test]
+async fn the_end_of_a_run_brings_the_one_that_waits_for_it_at_once() {
+    let world = World::idle().start().await;
+    world.seat.grant(10);
+    // Also where it was fired when overlap was allowed.
+    for before in [Overlap::QueueOne, Overlap::Allow] {
+        let spec = overlapping("* * * * * *", before);
+        let answers = world.engine.register(TenantId::DEFAULT, vec![(spec, None)]).await.unwrap();
+        let job = answers.into_iter().next().unwrap().unwrap().job;
+        world.advance(seconds(1)).await;
+        let first = world.given().await.remove(0);
+        let changed = overlapping("* * * * * *", Overlap::QueueOne);
+        world.engine.update(TenantId::DEFAULT, job.id, None, changed, Default::default()).await.unwrap();
+        world.advance(seconds(1)).await;
+        assert!(world.given().await.is_empty(), "there is room, but it waits");
+        let now = world.engine.now();
+        world.finish(first, report(Outcome::Succeeded, now)).await;
+        let second = world.given().await;
+        assert_eq!(second.len(), 1, "nobody had to look for it");
+        world.engine.delete(TenantId::DEFAULT, job.id, None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_backfill_makes_no_slot_of_another_job_late() {
+    let world = World::idle().start().await;
+    let filled = world.register("* * * * *").await;
+    let on_time = world.register("@every 10s").await;
+    let (from, to) = (at("00:00:00"), at("12:00:00"));
+    let asked = Asked { from, to, rate: 10_000, overlap: None };
+    world.engine.backfill(TenantId::DEFAULT, filled.id, asked, None, |_, _| ()).await.unwrap();
+    world.advance(seconds(1)).await;
+    // There is room for one attempt at a time, and hundreds wait for it. Room keeps coming free.
+    let mut worked_off = 0;
+    for second in 2..60 {
+        world.seat.grant(1);
+        let mut given = world.given().await;
+        assert_eq!(given.len(), 1, "at {second}");
+        worked_off += usize::from(given[0].run.job == filled.id);
+        let now = world.engine.now();
+        world.finish(given.remove(0), report(Outcome::Succeeded, now)).await;
+        world.advance(seconds(1)).await;
+        if second % 10 != 0 {
+            continue;
+        }
+        // A slot has come: it is given what comes free next.
+        world.seat.grant(1);
+        let leased = world.given().await.remove(0);
+        let now = world.engine.now();
+        assert_eq!((leased.run.job, leased.run.scheduled_for), (on_time.id, now), "it is not late");
+        world.finish(leased, report(Outcome::Succeeded, now)).await;
+    }
+    assert!(worked_off >= 50, "{worked_off}: the backfill goes on meanwhile");
+    let runs = world.runs().await;
+    assert!(runs.iter().filter(|run| run.state.as_str() == "pending").count() > 500, "they still wait");
 }

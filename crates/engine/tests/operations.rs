@@ -39,7 +39,8 @@ fn seconds(count: i64) -> SignedDuration {
 fn fail_all(world: &World) -> Vec<RunId> {
     let now = world.clock.now();
     let worker = WorkerId::new(now, now.as_millisecond() as u64 + 1);
-    let claim = Claim { worker, queues: Vec::new(), shards: Shards::All, limit: 10_000 };
+    let claim =
+        Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit: 10_000 };
     let runs = block_on(world.store.claim(claim, now)).unwrap();
     let report = Report { outcome: Outcome::Failed, ..Report::lost(now, now) };
     let conclusions = runs.iter().map(|run| Conclusion {

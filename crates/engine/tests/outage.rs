@@ -43,7 +43,7 @@ impl World {
             Arc::new(Tzdb::bundled()),
         );
         let engine = Arc::new(engine);
-        let seat = engine.seat(engine.new_worker_id(), Vec::new());
+        let seat = engine.seat(engine.new_worker_id(), Vec::new(), Default::default());
         // Room that comes free is waited for, by a clock that the test does not move.
         if room > 0 {
             seat.grant(room);

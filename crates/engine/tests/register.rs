@@ -251,7 +251,8 @@ fn triggers_of_the_same_millisecond_are_different_runs() {
     assert_ne!(first.idempotency_key(), second.idempotency_key());
     assert_eq!((first.cause, first.correlation_id.as_deref()), (Cause::Trigger, Some("why")));
     let worker = WorkerId::new(world.clock.now(), 1);
-    let claim = Claim { worker, queues: Vec::new(), shards: Shards::All, limit: 9 };
+    let claim =
+        Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit: 9 };
     assert_eq!(block_on(world.store.claim(claim, world.clock.now())).unwrap().len(), 2);
 }
 

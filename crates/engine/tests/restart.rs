@@ -309,7 +309,12 @@ impl World {
         }
         while !self.process().entries.is_empty() {
             let Process { engine, epochs, entries, worker, .. } = self.process();
-            let room = Room { worker: *worker, queues: [].into(), attempts: std::mem::take(&mut attempts) };
+            let room = Room {
+                worker: *worker,
+                queues: [].into(),
+                labels: Default::default(),
+                attempts: std::mem::take(&mut attempts),
+            };
             let fired = block_on(engine.fire(std::mem::take(entries), epochs, Some(room))).unwrap();
             for (run, job) in fired.runs {
                 let twice = self.fired.insert(run.scheduled_for, run.id());
@@ -339,7 +344,13 @@ impl World {
             let now = self.clock.now();
             let Process { engine, store, worker, .. } = self.process();
             block_on(engine.reclaim(LEASE)).unwrap();
-            let claim = Claim { worker: *worker, queues: Vec::new(), shards: Shards::All, limit: 1 };
+            let claim = Claim {
+                worker: *worker,
+                queues: Vec::new(),
+                labels: Default::default(),
+                shards: Shards::All,
+                limit: 1,
+            };
             match block_on(store.claim(claim, now)).unwrap().pop() {
                 None => self.clock.advance(SignedDuration::from_secs(1)),
                 Some(run) => self.got(run),
@@ -444,7 +455,13 @@ impl World {
         self.process().renew_worker();
         let Process { engine, store, worker, .. } = self.process();
         assert_eq!(block_on(engine.reclaim(LEASE)).unwrap(), [], "nobody holds anything");
-        let claim = Claim { worker: *worker, queues: Vec::new(), shards: Shards::All, limit: 100 };
+        let claim = Claim {
+            worker: *worker,
+            queues: Vec::new(),
+            labels: Default::default(),
+            shards: Shards::All,
+            limit: 100,
+        };
         for run in block_on(store.claim(claim, now)).unwrap() {
             self.got(run);
         }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use punctual_domain::Roles;
+use punctual_domain::{Labels, Roles};
 use punctual_store_postgres::Hints;
 use punctual_worker::targets::http::Policy;
 use serde::Deserialize;
@@ -31,6 +31,11 @@ pub(crate) struct Settings {
     #[arg(long, env = "PUNCTUAL_STORE", value_name = "ADDRESS", value_delimiter = ' ')]
     #[serde(deserialize_with = "one_or_several")]
     store: Option<Vec<String>>,
+    /// A standby of the database, from which lists of jobs, runs and operations are read while it is at most 5 seconds
+    /// behind. Given more than once, or several with blanks between, for several databases.
+    #[arg(long, env = "PUNCTUAL_REPLICA", value_name = "ADDRESS", value_delimiter = ' ')]
+    #[serde(deserialize_with = "one_or_several")]
+    replica: Option<Vec<String>>,
     /// Start only if the schema of the database is up to date, instead of bringing it there: `punctual migrate up` does.
     #[arg(long, env = "PUNCTUAL_NO_MIGRATE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     no_migrate: Option<bool>,
@@ -61,6 +66,9 @@ pub(crate) struct Settings {
     /// Queues that this node's worker serves [default: all].
     #[arg(long, env = "PUNCTUAL_QUEUES", value_name = "QUEUE", value_delimiter = ',')]
     queues: Option<Vec<String>>,
+    /// What this node's worker has, for jobs that require it: name=value, several with commas between [default: nothing].
+    #[arg(long, env = "PUNCTUAL_LABELS", value_name = "LABELS", value_delimiter = ',')]
+    labels: Option<Vec<String>>,
     /// How nodes hear of each other: `listen` on a connection of its own, or `poll` the database four times a second,
     /// which needs no session and so works through PgBouncer in transaction mode [default: listen].
     #[arg(long, env = "PUNCTUAL_WAKEUPS", value_name = "HOW")]
@@ -123,6 +131,7 @@ pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) data: PathBuf,
     pub(crate) store: Vec<String>,
+    pub(crate) replica: Vec<String>,
     pub(crate) no_migrate: bool,
     pub(crate) tzdata: Option<PathBuf>,
     pub(crate) log_format: LogFormat,
@@ -133,6 +142,7 @@ pub(crate) struct Config {
     pub(crate) name: Option<String>,
     pub(crate) roles: Roles,
     pub(crate) queues: Vec<String>,
+    pub(crate) labels: Labels,
     pub(crate) wakeups: Wakeups,
     pub(crate) grace: u64,
     pub(crate) allow_loopback: bool,
@@ -169,6 +179,7 @@ impl Config {
             listen,
             data: flags.data.or(file.data).unwrap_or_else(|| "punctual-data".into()),
             store: flags.store.or(file.store).unwrap_or_default(),
+            replica: flags.replica.or(file.replica).unwrap_or_default(),
             no_migrate: flags.no_migrate.or(file.no_migrate).unwrap_or(false),
             tzdata: flags.tzdata.or(file.tzdata),
             log_format: flags.log_format.or(file.log_format).unwrap_or(match is_terminal {
@@ -186,6 +197,13 @@ impl Config {
                 worker: roles.contains(&Role::Worker),
             }),
             queues: flags.queues.or(file.queues).unwrap_or_default(),
+            labels: flags
+                .labels
+                .or(file.labels)
+                .unwrap_or_default()
+                .join(",")
+                .parse()
+                .map_err(|wrong| Failure::Input(format!("labels: {wrong}")))?,
             wakeups: flags.wakeups.or(file.wakeups).unwrap_or(Wakeups::Listen),
             grace: flags.grace.or(file.grace).unwrap_or(30),
             allow_loopback: flags
@@ -212,6 +230,12 @@ impl Config {
         };
         if !self.store.iter().all(is_address) {
             return wrong("store: not an address such as postgres://user@host/database".into());
+        }
+        if !self.replica.iter().all(is_address) {
+            return wrong("replica: not an address such as postgres://user@host/database".into());
+        }
+        if self.store.is_empty() && !self.replica.is_empty() {
+            return wrong("replica: of what? Give the database itself with --store".into());
         }
         if !(1..=CONCURRENCY_MAX).contains(&self.concurrency) {
             return wrong(format!(
@@ -255,6 +279,7 @@ impl Config {
         line("data", format!("{:?}", self.data.display().to_string()));
         if !self.store.is_empty() {
             line("store", format!("{:?}", self.store));
+            line("replica", format!("{:?}", self.replica));
             line("no-migrate", self.no_migrate.to_string());
         }
         if let Some(directory) = &self.tzdata {
@@ -274,6 +299,7 @@ impl Config {
         }
         line("roles", format!("{:?}", self.roles.names()));
         line("queues", format!("{:?}", self.queues));
+        line("labels", format!("{:?}", self.labels.each().collect::<Vec<_>>()));
         let wakeups = match self.wakeups {
             Wakeups::Listen => "listen",
             Wakeups::Poll => "poll",
@@ -315,7 +341,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_file_that_says_the_same() {
         let config =
-            file("data = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"").unwrap();
+            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"").unwrap();
         let again = file(&config.print()).unwrap();
         assert_eq!(format!("{config:?}"), format!("{again:?}"));
     }
@@ -329,7 +355,11 @@ mod tests {
             ("concurrency = 0", "concurrency: 0"),
             ("lease = 1", "lease: 1"),
             ("shard-lease = 1", "shard-lease: 1"),
+            ("store = \"mysql://db\"", "store: not an address"),
+            ("replica = \"postgres://db\"", "replica: of what"),
+            ("store = \"postgres://db\"\nreplica = [\"db2\"]", "replica: not an address"),
             ("roles = []", "roles: none"),
+            ("labels = [\"zone\"]", "labels: `zone`"),
             ("roles = [\"boss\"]", "boss"),
             ("allow-cidrs = [\"10.0.0.0/99\"]", "allow-cidrs"),
         ] {

@@ -55,7 +55,7 @@ impl From<Problem> for Failure {
             "job_not_found" | "run_not_found" | "tenant_not_found" | "operation_not_found" => {
                 Failure::NotFound(message)
             }
-            "key_taken" | "version_conflict" | "wrong_state" | "idempotency_key_reused" => {
+            "key_taken" | "version_conflict" | "wrong_state" | "overlap" | "idempotency_key_reused" => {
                 Failure::Conflict(message)
             }
             "malformed_json" | "wrong_content_type" | "body_too_large" | "invalid_request" => {

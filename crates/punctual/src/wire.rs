@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use punctual_domain::Labels;
 use punctual_domain::id::WorkerId;
 use punctual_domain::run::Run;
 use punctual_domain::work::{Finished, Heartbeat, Held, Leased};
@@ -28,7 +29,7 @@ use crate::Error;
 pub enum Storage {
     /// In a data directory.
     Embedded(PathBuf),
-    /// In PostgreSQL, shared with other nodes: one database or several.
+    /// In PostgreSQL, shared with other nodes: one database or several, and replicas of them.
     Postgres(Vec<punctual_store_postgres::Options>),
     /// In memory, gone with the process: for tests and comparisons.
     Memory,
@@ -132,7 +133,11 @@ impl Running {
             now: Arc::new(move || clock.now()),
         };
         let id = parts.engine.new_worker_id();
-        let transport = Arc::new(Local { engine: Arc::clone(&parts.engine), queues: options.queues });
+        let transport = Arc::new(Local {
+            engine: Arc::clone(&parts.engine),
+            queues: options.queues,
+            labels: options.node.labels.clone(),
+        });
         let worker_options = punctual_worker::Options {
             concurrency: options.concurrency,
             heartbeat_every: options.node.lease / 3,
@@ -190,12 +195,13 @@ impl Running {
 struct Local {
     engine: Arc<Engine>,
     queues: Vec<Arc<str>>,
+    labels: Labels,
 }
 
 #[async_trait]
 impl Transport for Local {
     async fn open(&self) -> Result<Arc<dyn Session>, Unreachable> {
-        let seat = self.engine.seat(self.engine.new_worker_id(), self.queues.clone());
+        let seat = self.engine.seat(self.engine.new_worker_id(), self.queues.clone(), self.labels.clone());
         Ok(Arc::new(LocalSession { engine: Arc::clone(&self.engine), seat }))
     }
 }

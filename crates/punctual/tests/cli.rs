@@ -302,6 +302,52 @@ fn a_waiting_run_is_cancelled() {
 }
 
 #[test]
+fn runs_wait_for_each_other_and_slots_of_the_past_are_run() {
+    let server = Remote::start();
+    let job =
+        server.json(&["job", "create", "hourly", "--cron", "0 * * * *", "--discard", "--overlap", "skip"]);
+    assert_eq!(job["overlap"]["policy"], "skip");
+    let page = server.says(&["job", "get", id(&job)]);
+    assert!(page.contains("overlap") && page.contains("skip"), "{page}");
+    let changed = server.json(&["job", "update", id(&job), "--overlap", "queue_all", "--overlap-max", "30"]);
+    assert_eq!(
+        (&changed["overlap"]["policy"], &changed["overlap"]["max"]),
+        (&"queue_all".into(), &30.into())
+    );
+    let range = ["--from", "2026-01-01T00:00:00Z", "--to", "2026-01-02T00:00:00Z"];
+    let with = |more: &[&str]| -> Vec<String> {
+        let job = ["job", "backfill", id(&job)];
+        job.iter().chain(&range).chain(more).map(|word| word.to_string()).collect()
+    };
+    let words = with(&["--dry-run"]);
+    let told = server.says(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(told.starts_with("24 slots would run, from 2026-01-01"), "{told}");
+    let words = with(&["--rate", "1000", "--overlap", "queue_all", "--idempotency-key", "k"]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let told = server.says(&words);
+    assert!(told.starts_with("backfilling 24 slots: operation "), "{told}");
+    assert_eq!(server.says(&words), told, "once under one key");
+    let (code, said) =
+        server.fails(&["job", "backfill", id(&job), "--from", "2026-01-02T00:00:00Z", "--to", "0"]);
+    assert!(code == 2 && said.contains("`to` is not later than `from`"), "{code} {said}");
+    let operation = told.split_whitespace().nth(4).unwrap().to_owned();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let runs = server.json(&["run", "list", "--job", id(&job), "--state", "succeeded"]);
+        let runs = runs["items"].as_array().unwrap();
+        if runs.len() == 24 && runs.iter().all(|run| run["cause"] == "backfill") {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "{}", server.says(&["operation", "get", &operation]));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let page = server.says(&["operation", "get", &operation]);
+    assert!(page.contains("backfill") && page.contains("24 of 24"), "{page}");
+    let waiting = server.json(&["run", "list", "--waiting-for", "earlier_run"]);
+    assert_eq!(waiting["items"].as_array().unwrap().len(), 0);
+}
+
+#[test]
 fn jobs_are_imported_and_exported() {
     let server = Remote::start();
     let (from, to) = (server.path("from.ndjson"), server.path("to.ndjson"));

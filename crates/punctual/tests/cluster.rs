@@ -167,3 +167,66 @@ fn roles_are_shared_out() {
     let _other = join(&store, folder.path(), "default", &["--roles", "worker", "--queues", "default"]);
     until("the worker of the queue executes", || state(&job) == "succeeded" && state(&later) == "succeeded");
 }
+
+#[test]
+fn a_run_is_executed_where_its_worker_has_what_it_requires() {
+    let store = Postgres::shared().database();
+    let folder = tempfile::tempdir().unwrap();
+    let plain = join(&store, folder.path(), "plain", &[]);
+    let body = "{\"name\":\"job\",\"schedule\":{\"now\":true},\"target\":{\"discard\":{}},\
+        \"requires\":{\"zone\":\"eu\",\"gpu\":\"true\"}}";
+    let answer = plain.post("/v1/jobs", body);
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    let warning = |of: &serde_json::Value| of["warnings"].to_string();
+    assert!(warning(&answer.json()).contains("gpu=true,zone=eu"), "{}", answer.body);
+    let job = answer.json()["id"].as_str().unwrap().to_owned();
+    let run = plain.get(&format!("/v1/jobs/{job}/runs"))["items"][0].clone();
+    let run = format!("/v1/runs/{}", run["id"].as_str().unwrap());
+    let url = plain.url();
+    let show = |words: &[&str]| {
+        let output = command().args(words).args(["--server", &url]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let id = run.rsplit('/').next().unwrap().to_owned();
+    let page = show(&["run", "get", &id]);
+    assert!(
+        page.contains("waits for a worker with gpu=true, zone=eu") && page.contains("warning: "),
+        "{page}"
+    );
+    let page = show(&["job", "get", &job]);
+    assert!(page.contains("a worker with gpu=true, zone=eu") && page.contains("warning: "), "{page}");
+
+    let _near = join(&store, folder.path(), "near", &["--labels", "zone=eu"]);
+    let able = join(&store, folder.path(), "able", &["--labels", "zone=eu,gpu=true"]);
+    until("it is executed", || plain.get(&run)["state"] == "succeeded");
+    assert_eq!(warning(&plain.get(&format!("/v1/jobs/{job}"))), "null");
+    let nodes = plain.get("/v1/nodes");
+    let labels = |name: &str| {
+        let nodes = nodes["items"].as_array().unwrap();
+        nodes.iter().find(|node| node["name"] == name).unwrap()["labels"].clone()
+    };
+    assert_eq!(labels("able"), serde_json::json!({"zone": "eu", "gpu": "true"}));
+    assert_eq!(
+        (labels("near"), labels("plain")),
+        (serde_json::json!({"zone": "eu"}), serde_json::Value::Null)
+    );
+
+    // Slots that any node fires are executed there too.
+    let every = body.replace("{\"now\":true}", "{\"every\":\"PT1S\"}");
+    let job = plain.post("/v1/jobs", &every).json()["id"].as_str().unwrap().to_owned();
+    let ended = || {
+        let runs = plain.get(&format!("/v1/jobs/{job}/runs"));
+        runs["items"].as_array().unwrap().iter().filter(|run| run["state"] == "succeeded").count()
+    };
+    until("slots are executed", || ended() >= 3);
+    drop(able);
+    until("it is not live any more", || warning(&plain.get(&format!("/v1/jobs/{job}"))) != "null");
+    let before = ended();
+    until("slots wait", || {
+        let runs = plain.get(&format!("/v1/jobs/{job}/runs?state=pending"));
+        runs["items"].as_array().unwrap().len() >= 3
+    });
+    assert_eq!(ended(), before, "nobody else takes them");
+    let _again = join(&store, folder.path(), "again", &["--labels", "gpu=true,zone=eu,ssd=true"]);
+    until("those that waited are executed", || ended() >= before + 3);
+}

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_testing::Postgres;
+use punctual_testing::postgres::free_port;
 use serde_json::{Value, json};
 
 use self::hook::Hook;
@@ -200,4 +201,129 @@ fn nodes_follow_a_standby_that_is_promoted() {
     id(&create(&server, json!({"now": true}), &format!("{}/ok", hook.url)));
     let slots = account(&server, &hook, &ticking);
     println!("promoted standby: {slots} slots of {} jobs, each one run, delivered once", ticking.len());
+}
+
+#[test]
+fn a_replica_that_stops_shows_old_lists_for_a_moment_and_nothing_goes_by_them() {
+    let (primary, hook) = (Postgres::start(&["fsync=off", "max_connections=50"]), Hook::start());
+    let follower = primary.follower();
+    let address = primary.database();
+    let replica = follower.url(address.rsplit('/').next().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let server =
+        Server::start_with(directory.path(), &["--store", &address, "--replica", &replica, "--lease", LEASE]);
+    let figure = |name: &str| figure(&server, &format!("{name}{{replica=\"{replica}\"}}"));
+    let ticking: Vec<(String, Timestamp)> = (0..5)
+        .map(|_| {
+            let answer = create(&server, json!({"every": "PT1S"}), &format!("{}/ok", hook.url));
+            (id(&answer), answer.json()["created_at"].as_str().unwrap().parse().unwrap())
+        })
+        .collect();
+    until("the replica is used", || figure("punctual_replica_used") == 1.0);
+    until("runs are listed", || !runs(&server, &ticking[0].0).is_empty());
+    until("they are read from it", || figure("punctual_replica_reads_total") > 0.0);
+
+    follower.pause_replay(true);
+    // Old lists and new edits, until it is seen to be too far behind; and some more.
+    let mut edits = 0;
+    let mut edit = || {
+        for (job, _) in &ticking {
+            runs(&server, job);
+            edits += 1;
+            let body = json!({"name": format!("edit {edits}")}).to_string();
+            let answer = call(server.address, "PATCH", &format!("/v1/jobs/{job}"), &[], &body).unwrap();
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            assert_eq!(server.get(&format!("/v1/jobs/{job}"))["name"], format!("edit {edits}"));
+        }
+    };
+    until("it is not used any more", || {
+        edit();
+        figure("punctual_replica_used") == 0.0
+    });
+    assert!(figure("punctual_replica_lag_seconds") > 5.0);
+    (0..5).for_each(|_| edit());
+    let slots = account(&server, &hook, &ticking);
+    follower.pause_replay(false);
+    until("it is used again", || figure("punctual_replica_used") == 1.0);
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    assert_eq!(log.matches("the replica is not used").count(), 1, "{log}");
+    println!("replica that stopped: {edits} edits, {slots} slots, each one run, delivered once");
+}
+
+#[test]
+fn a_server_that_is_there_before_its_database_waits_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (port, hook) = (free_port(), Hook::start());
+    let store = format!("postgres://punctual@127.0.0.1:{port}/postgres");
+    let start = || Server::launch(free_port(), directory.path(), &["--store", &store, "--lease", LEASE]);
+    let is_alive =
+        |server: &Server| call(server.address, "GET", "/livez", &[], "").is_ok_and(|one| one.status == 200);
+
+    // One that is told to stop meanwhile does.
+    let impatient = start();
+    until("it is alive", || is_alive(&impatient));
+    let (status, log) = impatient.stop();
+    assert!(status.success(), "{log}");
+
+    let server = start();
+    let began = Instant::now();
+    until("it is alive", || is_alive(&server));
+    until("it says what it waits for", || get(&server, "/readyz").body.to_lowercase().contains("connect"));
+    let ready = get(&server, "/readyz");
+    assert_eq!((ready.status, &ready.json()["is_ready"]), (503, &Value::Bool(false)));
+    assert_eq!(ready.json()["checks"][0]["name"], "store");
+    let refused = create(&server, json!({"now": true}), &format!("{}/ok", hook.url));
+    assert_eq!((refused.status, refused.json()["code"].as_str()), (503, Some("unavailable")));
+    assert!(refused.header("retry-after").parse::<u32>().unwrap() >= 1);
+    assert!(
+        refused.json()["detail"].as_str().unwrap().contains("cannot reach the database"),
+        "{}",
+        refused.body
+    );
+
+    let database = Postgres::start_on(port, &["fsync=off", "max_connections=50"]);
+    until("the server is ready by itself", || get(&server, "/readyz").status == 200);
+    let waited = began.elapsed();
+    id(&create(&server, json!({"now": true}), &format!("{}/ok", hook.url)));
+    until("it works", || hook.received().len() == 1);
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    let said = log.matches("the database is away").count() as u64;
+    assert!((1..=1 + waited.as_secs() / 10).contains(&said), "{said} times in {waited:?}\n{log}");
+    assert_eq!(log.matches("the database is there\"").count(), 1, "{log}");
+    drop(database);
+}
+
+#[test]
+fn what_no_waiting_mends_ends_the_server_at_once() {
+    let database = Postgres::start(&["fsync=off"]);
+    let (address, newer) = (database.database(), database.database());
+    let directory = tempfile::tempdir().unwrap();
+    drop(Server::start_with(directory.path(), &["--store", &newer]));
+    let newer_name = newer.rsplit('/').next().unwrap();
+    database.psql(newer_name, "insert into schema_versions values (999, now(), 999)");
+    // One role needs its password.
+    let rules = "select unnest(array['host all locked 127.0.0.1/32 scram-sha-256', \
+        'host all all 127.0.0.1/32 trust', 'local all all trust'])";
+    let file = database.psql("postgres", "show hba_file");
+    database.psql("postgres", "create role locked login password 'right'");
+    database.psql("postgres", &format!("copy ({rules}) to '{file}'"));
+    database.psql("postgres", "select pg_reload_conf()");
+    for (store, part) in [
+        (address.replace("punctual@", "locked:wrong@"), "password authentication failed"),
+        (address.replace("punctual@", "locked@"), "password"),
+        (address.replace("punctual@", "nobody@"), "nobody"),
+        (format!("{address}_not"), "does not exist"),
+        (newer, "use a newer version of Punctual"),
+        (format!("{address}?sslmode=require"), "TLS"),
+        (format!("{address}?sslmode=perhaps"), "verify-full"),
+    ] {
+        match Server::try_start(directory.path(), &["--store", &store]) {
+            Ok(_) => panic!("{store} is used"),
+            Err(log) => {
+                assert!(log.contains(part) && !log.contains("the database is away"), "{store}: {log}")
+            }
+        }
+    }
 }

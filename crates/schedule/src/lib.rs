@@ -30,6 +30,7 @@ mod describe;
 mod error;
 mod explain;
 mod filter;
+mod length;
 mod moment;
 mod period;
 mod schedule;
@@ -42,6 +43,7 @@ mod zone;
 
 pub use error::{Code, Error};
 pub use explain::DstNote;
+pub use length::length;
 pub use moment::Moment;
 pub use period::Period;
 pub use schedule::{Bounds, Kind, Schedule};

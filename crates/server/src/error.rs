@@ -7,6 +7,7 @@ use punctual_api::read::Unread;
 use punctual_api::{Code, FieldError, Problem};
 use punctual_domain::lifecycle;
 use punctual_engine::Error as EngineError;
+use punctual_engine::backfill::Refusal;
 
 /// Why a request was not done.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) enum Error {
     RouteNotFound(String),
     /// The route does not take this method.
     MethodNotAllowed(String),
+    /// The server has not begun to work yet.
+    NotStarted(String),
     /// Nobody we know.
     Unauthenticated(String),
     /// Not allowed.
@@ -53,7 +56,7 @@ fn status(code: Code) -> StatusCode {
         | Code::OperationNotFound
         | Code::RouteNotFound => StatusCode::NOT_FOUND,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-        Code::KeyTaken | Code::WrongState => StatusCode::CONFLICT,
+        Code::KeyTaken | Code::WrongState | Code::Overlap => StatusCode::CONFLICT,
         Code::VersionConflict => StatusCode::PRECONDITION_FAILED,
         Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -117,6 +120,7 @@ impl Error {
             Error::MethodNotAllowed(method) => {
                 new(Code::MethodNotAllowed, format!("{method} is not taken here; `Allow` says which are"))
             }
+            Error::NotStarted(reason) => new(Code::Unavailable, reason.clone()),
             Error::Unauthenticated(reason) => new(Code::Unauthenticated, reason.clone()),
             Error::Forbidden(reason) => new(Code::Forbidden, reason.clone()),
         }
@@ -137,7 +141,17 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::WrongState { .. }
         | EngineError::OperationEnded { .. }
         | EngineError::Run(lifecycle::Refused::WrongState { .. }) => Code::WrongState,
-        EngineError::Run(lifecycle::Refused::StaleLease { .. }) => Code::WrongState,
+        EngineError::Run(lifecycle::Refused::StaleLease { .. } | lifecycle::Refused::AskedToStop) => {
+            Code::WrongState
+        }
+        EngineError::Overlap { .. } => Code::Overlap,
+        EngineError::Backfill(refusal) => {
+            let pointer = match refusal {
+                Refusal::Reversed | Refusal::Future { .. } | Refusal::TooMany { .. } => "/to",
+                Refusal::Empty | Refusal::FromCompletion => "",
+            };
+            return wrong_fields(vec![FieldError::new(pointer, "out_of_range", refusal.to_string())]);
+        }
         EngineError::Schedule(error) => {
             let pointer = match error.code() {
                 ScheduleCode::Timezone => "/schedule/timezone",
@@ -152,6 +166,10 @@ fn engine_problem(error: &EngineError) -> Problem {
     let way_out = match error {
         EngineError::KeyTaken { .. } => "; change that job with PUT /v1/jobs/key/{key}, or take another key",
         EngineError::VersionConflict { .. } => "; read it again and repeat the change",
+        EngineError::Overlap { .. } => {
+            "; wait until it has ended, cancel it (`GET /v1/jobs/{id}/runs` shows it), or change `overlap` of the job"
+        }
+        EngineError::WrongState { action: "backfilled", .. } => "; resume it first",
         _ => "",
     };
     Problem::new(code, status(code).as_u16(), format!("{error}{way_out}"))

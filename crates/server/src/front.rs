@@ -24,17 +24,23 @@ pub(crate) async fn front(State(shared): State<Shared>, request: Request, next: 
         true => Error::HeadersTooLarge { max: shared.limits.headers_max }.into_response(),
         false => next.run(request).await,
     };
+    finish(&mut response, id);
+    response
+}
+
+/// What every answer gets.
+pub(crate) fn finish(response: &mut Response, id: HeaderValue) {
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        write_problem(&mut response, problem, &id);
+        write_problem(response, problem, &id);
     }
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    response
 }
 
-fn request_id(request: &Request) -> Option<HeaderValue> {
+/// The caller's own name for a request.
+pub(crate) fn request_id(request: &Request) -> Option<HeaderValue> {
     let given = request.headers().get(REQUEST_ID)?;
     let text = given.to_str().ok()?;
     (!text.is_empty() && text.len() <= REQUEST_ID_MAX).then(|| given.clone())

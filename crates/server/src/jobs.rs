@@ -2,6 +2,7 @@
 
 use axum::extract::Path;
 use http::StatusCode;
+use punctual_api::backfill::{Asked, Backfill, BackfillSlots};
 use punctual_api::job::{Facts, JobSpec, Pause, Purpose, Trigger, Upcoming, read_job};
 use punctual_api::ledger::LedgerEntry;
 use punctual_api::merge::patch_job;
@@ -10,15 +11,17 @@ use punctual_api::{Job, read};
 use punctual_domain::job::{self, Spec};
 use punctual_domain::{JobId, Version};
 use punctual_engine::Error as EngineError;
-use punctual_engine::history::{JobFilter, Seen};
+use punctual_engine::backfill;
+use punctual_engine::history::{JobFilter, Seen, Subject};
 use punctual_engine::register::{Registered, Waiting};
+use punctual_engine::warnings::Recent;
 
 use crate::answer::Answer;
 use crate::call::{Call, Text};
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::once::{answered, once, replay};
-use crate::runs;
+use crate::{operations, runs};
 
 type Outcome = Result<Answer, Error>;
 
@@ -34,7 +37,8 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
         return Ok(answer);
     }
     let spec = read_job(&text, Purpose::Create, &call.shared.rules())?;
-    let answer = |registered: &Registered| created(&call, registered);
+    let unmet = call.shared.engine.unmet(&spec.requires).await?;
+    let answer = |registered: &Registered| created(&call, registered, unmet.clone());
     let registered = call
         .shared
         .engine
@@ -55,26 +59,29 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
     }
 }
 
-fn created(call: &Call, registered: &Registered) -> Answer {
+fn created(call: &Call, registered: &Registered, unmet: Option<String>) -> Answer {
     let location = format!("/v1/jobs/{}", registered.job.id);
-    shown(call, &call.shared.engine.seen(registered), None, StatusCode::CREATED).at(location)
+    shown(call, &call.shared.engine.seen(registered), &Recent::default(), unmet, StatusCode::CREATED)
+        .at(location)
 }
 
 /// A job alone: with its newest run and its warnings.
-fn shown(call: &Call, seen: &Seen, last_run: Option<&punctual_domain::Run>, status: StatusCode) -> Answer {
+fn shown(call: &Call, seen: &Seen, recent: &Recent, unmet: Option<String>, status: StatusCode) -> Answer {
+    let mut warnings = call.shared.engine.warnings(&seen.job, recent);
+    warnings.extend(unmet);
     let facts = Facts {
         tenant: &call.tenant_name,
         next_fire_at: seen.next_fire_at,
         is_over: seen.is_over,
-        last_run,
-        warnings: call.shared.engine.warnings(&seen.job),
+        last_run: recent.last(),
+        warnings,
     };
     Answer::new(status, &Job::new(&seen.job, facts)).version(seen.job.version.0)
 }
 
 async fn changed(call: &Call, registered: &Registered) -> Outcome {
     let engine = &call.shared.engine;
-    let last_run = engine.last_run(registered.job.id).await?;
+    let recent = engine.recent(&registered.job).await?;
     let seen = match registered.next_slot {
         Some(_) => None,
         // It may be over, unless somebody has changed it since.
@@ -82,15 +89,17 @@ async fn changed(call: &Call, registered: &Registered) -> Outcome {
     };
     let seen = seen.filter(|seen| seen.job.version == registered.job.version);
     let seen = seen.unwrap_or_else(|| engine.seen(registered));
-    Ok(shown(call, &seen, last_run.as_ref(), StatusCode::OK))
+    let unmet = engine.unmet(&seen.job.spec.requires).await?;
+    Ok(shown(call, &seen, &recent, unmet, StatusCode::OK))
 }
 
 async fn looked_at(call: &Call, seen: &Seen) -> Outcome {
     if call.if_none_match(&format!("\"{}\"", seen.job.version)) {
         return Ok(Answer::empty(StatusCode::NOT_MODIFIED).version(seen.job.version.0));
     }
-    let last_run = call.shared.engine.last_run(seen.job.id).await?;
-    Ok(shown(call, seen, last_run.as_ref(), StatusCode::OK))
+    let recent = call.shared.engine.recent(&seen.job).await?;
+    let unmet = call.shared.engine.unmet(&seen.job.spec.requires).await?;
+    Ok(shown(call, seen, &recent, unmet, StatusCode::OK))
 }
 
 pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
@@ -197,6 +206,7 @@ pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text
         return Err(Error::AlreadyThere);
     }
     let spec = Spec { name: if spec.name.is_empty() { key.clone() } else { spec.name.clone() }, ..spec };
+    let unmet = call.shared.engine.unmet(&spec.requires).await?;
     let answer = call.shared.engine.upsert(call.tenant, &key, expected, spec).await;
     let (registered, is_new) = answer.map_err(|error| match error {
         // RFC 9110: what was to match is not there, so the condition is false.
@@ -204,7 +214,7 @@ pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text
         error => error.into(),
     })?;
     match is_new {
-        true => Ok(created(&call, &registered)),
+        true => Ok(created(&call, &registered, unmet)),
         false => changed(&call, &registered).await,
     }
 }
@@ -280,6 +290,26 @@ async fn triggered_before(
     }
     let run = call.shared.engine.run(call.tenant, runs::run_id(&known.result)?).await?.run;
     triggered(call, &run).await.map(Answer::replayed)
+}
+
+pub(crate) async fn backfill(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let id = job_id(&id)?;
+    let body: Backfill = read::read(&text)?;
+    let Asked { from, to, rate, overlap } = body.to_domain()?;
+    let asked = backfill::Asked { from, to, rate: rate.unwrap_or(backfill::RATE), overlap };
+    if body.dry_run == Some(true) {
+        let slots = call.shared.engine.backfill_slots(call.tenant, id, &asked).await?;
+        let (job_id, backfill::Slots { count, first, last }) = (id.to_string(), slots);
+        return Ok(Answer::ok(&BackfillSlots { job_id, slots: count, first, last }));
+    }
+    operations::start_by(&call, &text, |request| {
+        let remember = |operation: &_, request: &mut Subject| {
+            request.result = operations::accepted(operation).to_text();
+        };
+        call.shared.engine.backfill(call.tenant, id, asked, request, remember)
+    })
+    .await
 }
 
 pub(crate) async fn upcoming(mut call: Call, Path(id): Path<String>) -> Outcome {

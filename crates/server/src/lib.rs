@@ -25,8 +25,10 @@ mod routes;
 mod runs;
 mod state;
 mod tenants;
+mod waiting;
 
 pub use access::{Access, Caller, Denied, Loopback, Needs, Role};
 pub use openapi::document;
 pub use routes::{Endpoint, TABLE, probes, router};
 pub use state::{Health, Limits, State};
+pub use waiting::waiting;

@@ -8,7 +8,7 @@ use punctual_api::health::Readiness;
 
 use crate::answer::Answer;
 use crate::error::Error;
-use crate::state::Shared;
+use crate::state::{Health, Shared};
 
 /// The process answers.
 pub(crate) async fn livez() -> Response {
@@ -17,7 +17,11 @@ pub(crate) async fn livez() -> Response {
 
 /// The process can work.
 pub(crate) async fn readyz(State(shared): State<Shared>) -> Answer {
-    let checks = shared.health.ready();
+    readiness(&*shared.health)
+}
+
+pub(crate) fn readiness(health: &dyn Health) -> Answer {
+    let checks = health.ready();
     let is_ready = checks.iter().all(|check| check.is_ok);
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     Answer::new(status, &Readiness { is_ready, checks })

@@ -7,6 +7,7 @@ use punctual_api::page::Page;
 use punctual_domain::OperationId;
 use punctual_domain::operation::{self as domain, Kind, State};
 use punctual_engine::Error as EngineError;
+use punctual_engine::history::Subject;
 use punctual_engine::operations::OperationFilter;
 
 use crate::answer::Answer;
@@ -20,27 +21,38 @@ type Outcome = Result<Answer, Error>;
 
 /// Starts an operation, once for a request.
 pub(crate) async fn start(call: &Call, text: &str, kind: Kind) -> Outcome {
+    start_by(call, text, |request| {
+        let remember = |operation: &domain::Operation, request: &mut Subject| {
+            request.result = accepted(operation).to_text();
+        };
+        call.shared.engine.start_operation(call.tenant, kind, request, remember)
+    })
+    .await
+}
+
+/// Starts an operation in some way, once for a request.
+pub(crate) async fn start_by<F>(
+    call: &Call,
+    text: &str,
+    start: impl FnOnce(Option<Subject>) -> F + Send,
+) -> Outcome
+where
+    F: Future<Output = Result<domain::Operation, EngineError>> + Send,
+{
     let request = call.request(text)?;
     if let Some(request) = &request
         && let Some(answer) = replay(call, request).await?
     {
         return Ok(answer);
     }
-    let started = call
-        .shared
-        .engine
-        .start_operation(call.tenant, kind, request.clone(), |operation, request| {
-            request.result = accepted(operation).to_text();
-        })
-        .await;
-    match (started, request) {
+    match (start(request.clone()).await, request) {
         (Ok(operation), _) => Ok(accepted(&operation)),
         (Err(EngineError::Repeated(known)), Some(request)) => answered(&known, &request),
         (Err(error), _) => Err(error.into()),
     }
 }
 
-fn accepted(operation: &domain::Operation) -> Answer {
+pub(crate) fn accepted(operation: &domain::Operation) -> Answer {
     let location = format!("/v1/operations/{}", operation.id);
     Answer::new(StatusCode::ACCEPTED, &Operation::from(operation)).at(location)
 }

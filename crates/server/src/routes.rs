@@ -6,6 +6,7 @@
 use axum::Router;
 use axum::middleware;
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
+use punctual_api::backfill::{Backfill, BackfillSlots};
 use punctual_api::dead_letter::{Selection, SelectionResult};
 use punctual_api::health::{Readiness, Version};
 use punctual_api::import::{BulkResult, ImportLine};
@@ -88,7 +89,7 @@ const STATE: Param =
     param("state", "`pending`, `running`, `succeeded`, `failed`, `timed_out` or `cancelled`.");
 const DEAD: Param = param("dead", "`true`: dead letters only; `false`: all others.");
 const WAITING_FOR: Param =
-    param("waiting_for", "`time`, `capacity` or `retry`: pending runs that wait for it.");
+    param("waiting_for", "`time`, `capacity`, `retry` or `earlier_run`: pending runs that wait for it.");
 const JOB: Param = param("job", "Of this job, by id.");
 const TYPE: Param = param("type", "Of this type.");
 const QUEUE: Param = param("queue", "In this queue.");
@@ -186,6 +187,11 @@ pub static TABLE: &[Endpoint] = &[
         .takes(json::<Trigger>())
         .gives(201, json::<RunSummary>())
         .by(|| post(jobs::trigger)),
+    on("POST", "/v1/jobs/{id}/backfill", Needs::Operator, "Runs slots of the past, as an operation")
+        .takes(json::<Backfill>())
+        .gives(202, json::<Operation>())
+        .or_gives(200, json::<BackfillSlots>())
+        .by(|| post(jobs::backfill)),
     on("GET", "/v1/jobs/{id}/runs", Needs::Viewer, "Lists the runs of a job, newest first")
         .query(JOB_RUNS)
         .gives(200, json::<Page<RunSummary>>())

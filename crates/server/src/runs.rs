@@ -19,17 +19,22 @@ use crate::once::once;
 type Outcome = Result<Answer, Error>;
 
 /// The states a run can be in.
-const STATES: [(&str, &str); 6] = [
+const STATES: [(&str, &str); 7] = [
     ("pending", "pending"),
     ("running", "running"),
     ("succeeded", "succeeded"),
     ("failed", "failed"),
     ("timed_out", "timed_out"),
     ("cancelled", "cancelled"),
+    ("missed", "missed"),
 ];
 
-const WAITING_FOR: [(&str, WaitingFor); 3] =
-    [("time", WaitingFor::Time), ("capacity", WaitingFor::Capacity), ("retry", WaitingFor::Retry)];
+const WAITING_FOR: [(&str, WaitingFor); 4] = [
+    ("time", WaitingFor::Time),
+    ("capacity", WaitingFor::Capacity),
+    ("retry", WaitingFor::Retry),
+    ("earlier_run", WaitingFor::EarlierRun),
+];
 
 pub(crate) async fn list(mut call: Call) -> Outcome {
     let mut filter = filter(&mut call);
@@ -107,7 +112,12 @@ pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
     let detail = call.shared.engine.run(call.tenant, run_id(&id)?).await?;
     let attempts: Vec<Attempt> = detail.attempts.iter().map(Attempt::from).collect();
     let summary = summaries(&call, std::slice::from_ref(&detail.run)).await?.into_iter().next();
-    Ok(Answer::ok(&summary.map(|summary| Run { summary, attempts })))
+    let warnings = match detail.run.state {
+        domain::RunState::Pending(_) => call.shared.engine.unmet(&detail.run.requires).await?,
+        _ => None,
+    };
+    let warnings = warnings.into_iter().collect();
+    Ok(Answer::ok(&summary.map(|summary| Run { summary, attempts, warnings })))
 }
 
 pub(crate) async fn cancel(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {

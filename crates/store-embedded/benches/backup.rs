@@ -97,6 +97,7 @@ fn put(number: u64, now: Timestamp) -> Put {
         unfired: Vec::new(),
         birth: None,
         open_runs: OpenRuns::Keep,
+        lets_overlap: false,
         ledger: Vec::new(),
         request: None,
     }

@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Spec, Target};
 use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Run};
 use punctual_domain::{Outcome, Report};
@@ -162,6 +163,7 @@ fn put(job: &Job, now: Timestamp) -> Put {
         unfired: Vec::new(),
         birth: None,
         open_runs: OpenRuns::Keep,
+        lets_overlap: false,
         ledger: Vec::new(),
         request: None,
     }
@@ -174,13 +176,17 @@ fn firing(due: Due, worker: WorkerId, epochs: &[Epoch]) -> Firing {
         scheduled_for: due.slot,
         part: 0,
         available_at: due.slot,
+        start_by: None,
         kind: None,
         queue: Arc::from("default"),
+        requires: Default::default(),
         lane: due.key.lane,
         priority: 0,
         retention,
         correlation_id: None,
         claimed_by: Some(worker),
+        overlap: Overlap::Allow,
+        previous: None,
     };
     let epoch = epochs[usize::from(due.key.job.shard().0)];
     Firing {
@@ -192,6 +198,7 @@ fn firing(due: Due, worker: WorkerId, epochs: &[Epoch]) -> Firing {
         over: Some(retention),
         progress: None,
         operation: None,
+        otherwise: None,
     }
 }
 

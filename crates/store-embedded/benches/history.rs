@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Lane, Spec, Target};
 use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::run::{Cause, Run};
 use punctual_domain::{Outcome, Report};
 use punctual_schedule::Schedule;
@@ -182,6 +183,7 @@ fn put(job: &Job) -> Put {
         unfired: Vec::new(),
         birth: None,
         open_runs: OpenRuns::Keep,
+        lets_overlap: false,
         ledger: Vec::new(),
         request: None,
     }
@@ -193,13 +195,17 @@ fn trigger(job: &Job, worker: WorkerId, at: Timestamp) -> Trigger {
         scheduled_for: at,
         part: 0,
         available_at: at,
+        start_by: None,
         kind: None,
         queue: Arc::clone(&job.spec.queue),
+        requires: Default::default(),
         lane: Lane::Standard,
         priority: 0,
         retention: Default::default(),
         correlation_id: None,
         claimed_by: Some(worker),
+        overlap: Overlap::Allow,
+        previous: None,
     };
     Trigger { job: job.id, version: job.version, birth, is_over: false, request: None }
 }

@@ -224,6 +224,7 @@ fn make(
     if verdict != "ok" {
         return Err(BackupError::Damaged { path: database.into(), reason: verdict });
     }
+    let format = schema::verify(&connection, &partial)?;
     let counts = count(&connection)
         .map_err(|error| BackupError::Damaged { path: database.into(), reason: error.to_string() })?;
     drop(connection);
@@ -232,7 +233,7 @@ fn make(
     file.sync_all().map_err(|error| io(&partial, &error))?;
     let (bytes, blake3) = sum(&file, &partial, std::io::sink(), Phase::Verifying, progress)?;
     let version = env!("CARGO_PKG_VERSION").into();
-    let manifest = Manifest { format: FORMAT, version, made_at: now, bytes, blake3, counts };
+    let manifest = Manifest { format, version, made_at: now, bytes, blake3, counts };
     rename(&partial, &to.join(DATABASE))?;
     let text = serde_json::to_string_pretty(&manifest)
         .map_err(|error| BackupError::Io { path: to.join(MANIFEST), reason: error.to_string() })?;

@@ -11,9 +11,9 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::record::encode_job;
 use punctual_store::{
-    Attendance, Attendances, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
-    Health, Heartbeat, Held, JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail,
-    RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Attendances, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error,
+    Figures, Firing, Health, Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest,
+    Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -335,7 +335,7 @@ impl Store for Embedded {
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Concluded, Refused>>, Error> {
         self.writers
             .submit(move |writer| conclusions.into_iter().map(|one| writer.complete(one, now)).collect())
             .await
@@ -353,6 +353,15 @@ impl Store for Embedded {
         self.writers
             .submit(move |writer| cancellations.iter().map(|one| writer.cancel(one, now)).collect())
             .await
+    }
+
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+        let shards = shards.clone();
+        self.readers.ask(move |connection| read::lapsed(connection, &shards, now, limit)).await
+    }
+
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.writers.submit(move |writer| lapses.iter().map(|one| writer.lapse(one, now)).collect()).await
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

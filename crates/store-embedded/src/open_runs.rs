@@ -4,12 +4,12 @@
 //! signs of life are the exception, of workers and of owners of shards, and everybody has a lease's time to give one
 //! anew.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use punctual_domain::Lane;
 use punctual_domain::id::{Epoch, JobId, Sequence, WorkerId};
-use punctual_domain::run::RunState;
+use punctual_domain::run::{Run, RunState};
 use punctual_store::{Error, Liveness, Waiting};
 use rusqlite::Connection;
 
@@ -17,7 +17,7 @@ use crate::births::Recent;
 use crate::error::failed;
 use crate::origin::Origin;
 use crate::partition::Partitions;
-use crate::row::{self, COLUMNS, Entry, damaged, timestamp};
+use crate::row::{self, COLUMNS, Entry, REQUIRING, damaged, millis, timestamp};
 
 /// See the module.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Memory {
     pub(crate) running: HashMap<Sequence, Entry>,
     /// Open runs by job: overlap, cancel and delete ask for them.
     pub(crate) by_job: HashMap<JobId, Vec<Sequence>>,
+    /// Runs that wait for an earlier run of their job, oldest slot first.
+    pub(crate) behind: HashMap<JobId, BTreeSet<(i64, Sequence)>>,
     /// Runs in the line, by lane.
     pub(crate) waiting: Waiting,
     /// Jobs of which older versions are kept.
@@ -58,6 +60,7 @@ impl Memory {
             partitions: Partitions::load(connection)?,
             running: HashMap::new(),
             by_job: HashMap::new(),
+            behind: HashMap::new(),
             waiting: load_waiting(connection)?,
             versioned: load_versioned(connection)?,
             liveness: Liveness::default(),
@@ -74,6 +77,10 @@ impl Memory {
         while let Some(row) = rows.next().map_err(failed)? {
             let entry = row::read(row)?;
             memory.by_job.entry(entry.run.job).or_default().push(entry.run.sequence);
+            if entry.run.is_behind() {
+                let place = (millis(entry.run.scheduled_for), entry.run.sequence);
+                memory.behind.entry(entry.run.job).or_default().insert(place);
+            }
             if matches!(entry.run.state, RunState::Running(_)) {
                 memory.running.insert(entry.run.sequence, entry);
             }
@@ -137,12 +144,23 @@ impl Memory {
     }
 
     /// Takes an ended run out.
-    pub(crate) fn forget(&mut self, job: JobId, sequence: Sequence) {
-        self.running.remove(&sequence);
-        if let Some(runs) = self.by_job.get_mut(&job) {
-            runs.retain(|one| *one != sequence);
+    pub(crate) fn forget(&mut self, run: &Run) {
+        self.running.remove(&run.sequence);
+        if let Some(runs) = self.by_job.get_mut(&run.job) {
+            runs.retain(|one| *one != run.sequence);
             if runs.is_empty() {
-                self.by_job.remove(&job);
+                self.by_job.remove(&run.job);
+            }
+        }
+        self.leave_line(run);
+    }
+
+    /// Takes a run out of those that wait for an earlier one.
+    pub(crate) fn leave_line(&mut self, run: &Run) {
+        if let Some(behind) = self.behind.get_mut(&run.job) {
+            behind.remove(&(millis(run.scheduled_for), run.sequence));
+            if behind.is_empty() {
+                self.behind.remove(&run.job);
             }
         }
     }
@@ -160,8 +178,10 @@ fn write_succession(connection: &Connection, forgotten: &[WorkerId]) -> rusqlite
 fn load_waiting(connection: &Connection) -> Result<Waiting, Error> {
     let mut waiting = Waiting::default();
     for lane in Lane::ALL {
-        let sql = "select count(*) from ready where lane = ?1";
-        let runs: i64 = connection.query_row(sql, [lane.rank()], |row| row.get(0)).map_err(failed)?;
+        let rank = i64::from(lane.rank());
+        let sql = "select count(*) from ready where lane in (?1, ?2)";
+        let runs: i64 =
+            connection.query_row(sql, [rank, REQUIRING + rank], |row| row.get(0)).map_err(failed)?;
         waiting.add(lane, runs.unsigned_abs());
     }
     Ok(waiting)

@@ -41,6 +41,15 @@ pub(crate) fn record<'a>(row: &'a Row<'_>) -> Result<&'a [u8], Error> {
     value.as_bytes().map_err(|_| damaged("a run without a record"))
 }
 
+/// Runs that require something of their worker stand in lanes of their own, from this one on.
+pub(crate) const REQUIRING: i64 = 8;
+
+/// The lane that a run stands in while it waits for a worker.
+pub(crate) fn place(run: &Run) -> i64 {
+    let lane = i64::from(run.lane.rank());
+    if run.requires.is_empty() { lane } else { REQUIRING + lane }
+}
+
 pub(crate) fn millis(at: Timestamp) -> i64 {
     at.as_millisecond()
 }

@@ -8,8 +8,11 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::directory::sync_directory;
 use crate::error::OpenError;
 
+/// What came after the first format, in order.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0002_lapses.sql")];
+
 /// The format this version writes.
-pub(crate) const FORMAT: i64 = 1;
+pub(crate) const FORMAT: i64 = 1 + MIGRATIONS.len() as i64;
 
 /// Marks the file as ours (`PRAGMA application_id`): "Pctl".
 const APPLICATION: i64 = 0x5063_746c;
@@ -24,7 +27,7 @@ pub(crate) fn open_writer(path: &Path, wanted: Option<u16>, default: u16) -> Res
     }
     let connection = Connection::open(path).map_err(damaged)?;
     // Before anything is written: it may not be ours to touch.
-    verify(&connection, path)?;
+    let found = verify(&connection, path)?;
     // FULL: a commit is on stable storage when it returns. Checkpoints are ours to schedule. Nothing is written
     // before the commit, so that a full disk or a failed fsync shows there and nowhere else.
     connection
@@ -35,6 +38,7 @@ pub(crate) fn open_writer(path: &Path, wanted: Option<u16>, default: u16) -> Res
         )
         .and_then(|()| keep_log(&connection))
         .and_then(|()| fit_cache(&connection))
+        .and_then(|()| migrate(&connection, found))
         .map_err(damaged)?;
     connection.set_prepared_statement_cache_capacity(256);
     let count: Option<u16> = connection
@@ -45,6 +49,27 @@ pub(crate) fn open_writer(path: &Path, wanted: Option<u16>, default: u16) -> Res
         Some(found) if wanted.is_none_or(|wanted| found == wanted) => Ok(connection),
         found => Err(OpenError::Shards { found: found.unwrap_or(0), wanted: wanted.unwrap_or(default) }),
     }
+}
+
+/// Brings a database of an older format up to date, all of it or nothing.
+fn migrate(connection: &Connection, found: i64) -> rusqlite::Result<()> {
+    if found == FORMAT {
+        return Ok(());
+    }
+    let transaction = connection.unchecked_transaction()?;
+    bring_up(&transaction, found)?;
+    transaction.commit()?;
+    tracing::info!(found, format = FORMAT, "the database was brought up to date");
+    Ok(())
+}
+
+fn bring_up(connection: &Connection, found: i64) -> rusqlite::Result<()> {
+    for (migration, format) in MIGRATIONS.iter().zip(2..) {
+        if found < format {
+            connection.execute_batch(migration)?;
+        }
+    }
+    connection.pragma_update(None, "user_version", FORMAT)
 }
 
 /// Gives the connection that writes a cache that fits the size of the database.
@@ -118,9 +143,8 @@ fn fill(connection: &Connection, shards: u16) -> rusqlite::Result<()> {
         connection.execute("insert into shards values (?1, null, 0, 0)", [shard])?;
     }
     crate::partition::create_table(connection, 0)?;
-    connection.execute_batch(&format!(
-        "pragma application_id = {APPLICATION}; pragma user_version = {FORMAT}; commit;"
-    ))
+    bring_up(connection, 1)?;
+    connection.execute_batch(&format!("pragma application_id = {APPLICATION}; commit;"))
 }
 
 /// Opens the connection that only moves the log. It waits for nobody: while it waited for a long reader (a backup),
@@ -137,6 +161,22 @@ pub(crate) fn open_checkpointer(path: &Path) -> rusqlite::Result<Connection> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    /// A database as the first format left it.
+    #[test]
+    fn an_older_format_is_brought_up_to_date_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("punctual.db");
+        let first = open_writer(&path, None, 4).unwrap();
+        first.execute_batch("drop table lapses; pragma user_version = 1;").unwrap();
+        drop(first);
+        for _ in 0..2 {
+            let connection = open_writer(&path, None, 4).unwrap();
+            assert_eq!(verify(&connection, &path).unwrap(), FORMAT);
+            assert_eq!(connection.execute("insert into lapses values (1, 2, 3)", []).unwrap(), 1);
+            connection.execute("delete from lapses", []).unwrap();
+        }
+    }
 
     #[test]
     fn the_cache_is_small_until_a_commit_need_not_walk_it() {

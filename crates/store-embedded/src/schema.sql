@@ -1,4 +1,4 @@
--- The schema of format 1. Nothing random-keyed is written per run: due entries move a little in time, open runs and
+-- The schema of format 1, with which every database begins; what came later is in `migrations/`. Nothing random-keyed is written per run: due entries move a little in time, open runs and
 -- history grow at their ends.
 
 create table meta (name text primary key, value) without rowid;
@@ -54,7 +54,8 @@ create table ended_jobs (
 create table open_runs (seq integer primary key, record blob not null);
 
 -- Waiting runs whose time has come, in the order of claiming; and those whose time has not. They tell who may claim
--- them, so that a claim reads only the runs it takes.
+-- them, so that a claim reads only the runs it takes. Runs that require something of their worker stand behind all others,
+-- in lanes from 8 on, and what they require is before their queue: who has not what they require does not walk past them.
 create table ready (
     lane integer not null, urgency integer not null, available_at integer not null, seq integer not null,
     shard integer not null, queue text not null,

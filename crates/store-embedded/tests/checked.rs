@@ -13,8 +13,9 @@ use punctual_domain::id::{JobId, OperationId, Sequence, ShardId, TenantId, Versi
 use punctual_domain::job::{JobState, Pause};
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::operation::{CatchUp, DeadLetters, Event, Kind};
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Run, RunState, WaitingFor};
+use punctual_domain::run::{Limit, Run, RunState, StartBy, WaitingFor};
 use punctual_domain::{Attempt, Job, Operation, Outcome};
 use punctual_schedule::Schedule;
 use punctual_store::conformance::{Case, SHARDS, World};
@@ -80,7 +81,8 @@ fn populate(directory: &Path) {
         }
         let worker = world.worker();
         let run = world.running("retried", worker).await;
-        let retry = Verdict::Retry { available_at: world.after(30), charge: Charge::Attempt };
+        let start_by = Some(StartBy { at: world.after(600), limit: Limit::RetryFor });
+        let retry = Verdict::Retry { available_at: world.after(30), charge: Charge::Attempt, start_by };
         world.conclude(worker, &run, Outcome::Failed, retry).await.unwrap();
         world.running("running", worker).await;
         world.fired("waiting").await;
@@ -132,6 +134,15 @@ fn populate(directory: &Path) {
         let until = Some(world.after(600));
         paused.state = JobState::Paused(Pause { reason: None, by: None, since: world.now, until });
         world.try_put(world.put(paused, until)).await.unwrap();
+        let mut queued = world.job("queued");
+        queued.spec.policies.overlap = Overlap::QueueOne;
+        world.try_put(world.put(queued.clone(), Some(world.now))).await.unwrap();
+        for _ in 0..2 {
+            let mut firing = world.firing(&queued, world.now);
+            firing.births[0].start_by = Some(StartBy { at: world.after(600), limit: Limit::StartWindow });
+            world.try_firing(firing).await.unwrap();
+            world.advance(Duration::from_secs(60));
+        }
         polled.id
     });
     let connection = Connection::open(directory.join("punctual.db")).unwrap();
@@ -156,10 +167,10 @@ fn a_sound_directory_is_counted() {
         format: checked.format,
         shards: 16,
         tenants: 2,
-        jobs: 13,
-        due: 12,
+        jobs: 14,
+        due: 13,
         due_stale: 2,
-        open_runs: 4,
+        open_runs: 6,
         running: 1,
         history: 13,
         partitions: 1,
@@ -324,6 +335,33 @@ const WRONGS: &[(Wrong, &str)] = &[
     (Runs("open_runs", "running", |run| run.lost = 9), "attempts that count are attempts"),
     (Runs("open_runs", "running", |run| run.attempt = 4), "attempts, and not 1 to 4"),
     (Sql("delete from ready"), "waits in 0 lines"),
+    (
+        Runs("open_runs", "pending", |run| run.state = RunState::Pending(WaitingFor::EarlierRun)),
+        "waits for an earlier run and in a line",
+    ),
+    (
+        Runs("open_runs", "pending", |run| run.state = RunState::Pending(WaitingFor::EarlierRun)),
+        "wait for an earlier run, and there is none",
+    ),
+    // The newest run waits for the one that was born before it.
+    (
+        Sql("delete from ready where seq = (select max(seq) from ready); \
+             delete from lapses where seq = (select min(seq) from (select seq from open_runs order by seq desc limit 2)); \
+             delete from open_runs where seq = (select min(seq) from (select seq from open_runs order by seq desc limit 2))"),
+        "wait for an earlier run, and there is none",
+    ),
+    (
+        Sql("delete from lapses where seq = (select max(seq) from open_runs)"),
+        "may start until a time and is not listed",
+    ),
+    (
+        Bytes("open_runs", "running", |record| record[4] |= 1 << 5),
+        "a run that is not pending and waits for an earlier one",
+    ),
+    (
+        Runs("open_runs", "pending", |run| run.turn_at = Some(run.available_at)),
+        "only what was asked for has a turn of its own",
+    ),
     (Sql("insert into delayed select available_at, seq, shard from ready"), "waits in 2 lines"),
     (
         Sql(
@@ -386,8 +424,17 @@ const WRONGS: &[(Wrong, &str)] = &[
     ),
     (Sql("update ready set shard = shard + 1"), "waits in another shard"),
     (Sql("update ready set queue = 'x'"), "waits in another queue"),
+    (Sql("update ready set lane = lane + 8"), "waits in 0 lines"),
     (Sql("update delayed set shard = shard + 1"), "waits in another shard"),
     (Sql("update delayed set available_at = available_at + 1"), "waits for another time"),
+    (Sql("delete from lapses"), "may start until a time and is not listed"),
+    (Sql("update lapses set start_by = start_by + 1"), "may start until a time and is not listed"),
+    (Sql("update lapses set shard = shard + 1"), "is listed and does not wait until then"),
+    (
+        Sql("insert into lapses select 1, seq, 0 from open_runs where substr(record, 2, 1) = x'01'"),
+        "is listed and does not wait until then",
+    ),
+    (Sql("insert into lapses values (1, 2, 3)"), "run 2 is listed and does not wait until then"),
     (Sql("delete from failures"), "is failed and is not listed"),
     (
         Sql("insert into failures select seq from history_1 where substr(record, 2, 1) = x'0a'"),

@@ -128,6 +128,7 @@ fn a_queue_is_found_behind_a_hundred_thousand_runs_of_another() {
                 cause: Cause::Trigger,
                 part,
                 queue: queue.into(),
+                requires: Default::default(),
                 ..world.firing(&job, world.now).births.remove(0)
             },
             is_over: false,
@@ -140,7 +141,13 @@ fn a_queue_is_found_behind_a_hundred_thousand_runs_of_another() {
         store.trigger(vec![trigger(0, "b")], world.now).await.unwrap();
         let worker = world.worker();
         for queue in ["b", "a"] {
-            let claim = Claim { worker, queues: vec![queue.into()], shards: Shards::All, limit: 1 };
+            let claim = Claim {
+                worker,
+                queues: vec![queue.into()],
+                labels: Default::default(),
+                shards: Shards::All,
+                limit: 1,
+            };
             let begun = Instant::now();
             let claimed = store.claim(claim, world.now).await.unwrap();
             println!("claimed from queue {queue} of 100,001 waiting runs in {:?}", begun.elapsed());

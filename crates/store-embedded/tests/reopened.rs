@@ -13,9 +13,9 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::conformance::{Case, SHARDS};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Heartbeat,
-    Held, JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable,
-    Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
+    Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Put, Refused, RunDetail,
+    RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 use punctual_store_embedded::{Embedded, Opening, Options};
 use tokio::sync::Mutex;
@@ -168,7 +168,7 @@ impl Store for Reopened {
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Concluded, Refused>>, Error> {
         anew!(self, complete(conclusions, now))
     }
 
@@ -182,6 +182,14 @@ impl Store for Reopened {
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         anew!(self, cancel(cancellations, now))
+    }
+
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+        anew!(self, lapsed(shards, now, limit))
+    }
+
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        anew!(self, lapse(lapses, now))
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

@@ -20,6 +20,8 @@ use crate::postgres::Postgres;
 pub(crate) struct Calls {
     counted: Mutex<Counted>,
     reach: Mutex<Reach>,
+    /// Of a replica nothing depends: whether it is within reach is said elsewhere.
+    is_replica: bool,
 }
 
 #[derive(Debug, Default)]
@@ -42,11 +44,15 @@ struct Reach {
 impl Default for Calls {
     fn default() -> Self {
         let reach = Reach { health: Health::default(), since: Instant::now() };
-        Calls { counted: Mutex::default(), reach: Mutex::new(reach) }
+        Calls { counted: Mutex::default(), reach: Mutex::new(reach), is_replica: false }
     }
 }
 
 impl Calls {
+    pub(crate) fn of_replica() -> Self {
+        Calls { is_replica: true, ..Calls::default() }
+    }
+
     fn counted(&self) -> MutexGuard<'_, Counted> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,13 +74,15 @@ impl Calls {
         let mut reach = self.reach();
         if !reach.health.writable {
             *reach = Reach { health: Health::default(), since: Instant::now() };
-            tracing::info!("the database is there again");
+            if !self.is_replica {
+                tracing::info!("the database is there again");
+            }
         }
     }
 
     fn out_of_reach(&self, error: &Error) {
         let mut reach = self.reach();
-        if reach.health.writable {
+        if reach.health.writable && !self.is_replica {
             tracing::error!(%error, "the database is out of reach; writes are refused until it is there again");
         }
         reach.health = Health::failing(error.to_string());

@@ -18,6 +18,7 @@ use crate::due::{DELETE_DUE, DueColumns, FIND_DUE, INSERT_DUE, due_params};
 use crate::ended::end_jobs;
 use crate::error::Failed;
 use crate::open_runs::OpenColumns;
+use crate::overlap::release_all;
 use crate::partition::{Ended, end};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
@@ -130,6 +131,9 @@ impl Postgres {
         }
         write_job(transaction, change, old.and_then(|(_, key)| key.as_deref())).await?;
         self.change_open_runs(transaction, change, now).await?;
+        if put.lets_overlap {
+            release_all(transaction, job.id, now).await?;
+        }
         insert_ledger(transaction, &ledger_columns(&put.ledger)).await?;
         let carried = match &put.carry {
             Some(carry) => self.carry(transaction, change, carry, now).await?,
@@ -198,7 +202,7 @@ impl Postgres {
             match what {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
-                    entry.run.version = job.version;
+                    entry.run.update(job);
                     open.push(&entry, now);
                 }
                 OpenRuns::CancelPending => {

@@ -25,7 +25,7 @@ use crate::work::Work;
 
 /// Runs whose time has come get their turn, in portions.
 pub(crate) const PROMOTE: &str = "
-update open_runs o set line = 1
+update open_runs o set line = case when left(o.queue, 1) = chr(1) then -1 else 1 end
 from (
     select seq from open_runs where line = 0 and available_at <= $1 order by available_at, seq limit 10000
     for update skip locked
@@ -34,10 +34,35 @@ where o.seq = any(array[due.seq]) returning o.lane";
 
 /// The first in line that nobody else is claiming.
 const TAKE: &str = "
-select seq, revision, record, line from open_runs
+select seq, revision, record, line, punctual_now($5) from open_runs
 where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
     and not exists (select from workers where id = $4 and is_dead)
 order by lane, urgency, available_at, seq limit $1 for update skip locked";
+
+/// The same for a worker that has labels: beside all others also those that require what it has, of each line the first. The
+/// lines are found one after the other, by the index.
+pub(crate) const TAKE_REQUIRING: &str = "
+with recursive lines as (
+    (select queue from open_runs where line = -1 order by queue limit 1)
+    union all
+    select (select o.queue from open_runs o where o.line = -1 and o.queue > l.queue order by o.queue limit 1)
+    from lines l where l.queue is not null
+), plain as materialized (
+    select seq, revision, record, line, lane, urgency, available_at from open_runs
+    where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
+    order by lane, urgency, available_at, seq limit $1 for update skip locked
+), requiring as materialized (
+    select o.seq, o.revision, o.record, o.line, o.lane, o.urgency, o.available_at
+    from lines l cross join lateral (
+        select seq, revision, record, line, lane, urgency, available_at from open_runs
+        where line = -1 and queue = l.queue and ($2::smallint[] is null or shard = any($2))
+        order by lane, urgency, available_at, seq limit $1 for update skip locked
+    ) o
+    where l.queue is not null and punctual_may_take(l.queue, $3, $5)
+)
+select seq, revision, record, line, punctual_now($6) from (select * from plain union all select * from requiring) w
+where not exists (select from workers where id = $4 and is_dead)
+order by lane, urgency, available_at, seq limit $1";
 
 pub(crate) const LEASE: &str = "
 update open_runs o set line = 2, worker = $1, claimed_at = punctual_now($2), revision = x.revision, record = x.record
@@ -48,6 +73,8 @@ const NEXT: &str = "
 select coalesce(
     (select available_at from open_runs where line = 1 and ($1::smallint[] is null or shard = any($1))
      order by lane, urgency, available_at, seq limit 1),
+    (select available_at from open_runs where line = -1 and ($1::smallint[] is null or shard = any($1))
+     order by queue, lane, urgency, available_at, seq limit 1),
     (select available_at from open_runs where line = 0 and ($1::smallint[] is null or shard = any($1))
      order by available_at, seq limit 1))";
 
@@ -81,29 +108,41 @@ impl Postgres {
         let (worker, shards) = (worker_uuid(claim.worker), numbers(&claim.shards));
         let queues: Option<Vec<&str>> =
             (!claim.queues.is_empty()).then(|| claim.queues.iter().map(|queue| &**queue).collect());
+        let labels: Vec<&str> = claim.labels.each().collect();
         let (limit, callers) = (claim.limit as i64, self.callers(now));
-        let claimed: Vec<Entry> = transact!(self, |client| {
+        let (claimed, late): (Vec<Entry>, Vec<Run>) = transact!(self, |client| {
             let promote = client.prepare_cached(PROMOTE).await?;
-            let take = client.prepare_cached(TAKE).await?;
+            let take = client.prepare_cached(if labels.is_empty() { TAKE } else { TAKE_REQUIRING }).await?;
             let lease = client.prepare_cached(LEASE).await?;
             let transaction = Work::begin(&mut client).await?;
             let mut moves = Moves::default();
             for row in transaction.query(&promote, &[&millis(now)]).await? {
                 moves.push(lane(row.get(0))?, Some(DELAYED), Some(READY));
             }
-            let rows = transaction.query(&take, &[&limit, &shards, &queues, &worker]).await?;
+            let mut values: Vec<&(dyn ToSql + Sync)> = vec![&limit, &shards, &queues, &worker];
+            if !labels.is_empty() {
+                values.push(&labels);
+            }
+            values.push(&callers);
+            let rows = transaction.query(&take, &values).await?;
             let (mut sequences, mut revisions, mut records) = (Vec::new(), Vec::new(), Vec::new());
-            let mut claimed = Vec::with_capacity(rows.len());
+            let (mut claimed, mut late) = (Vec::with_capacity(rows.len()), Vec::new());
             for row in &rows {
                 let mut entry = Entry::read(row)?;
-                let event = Event::Claimed { worker: claim.worker, at: now };
+                if entry.run.is_too_late(now) {
+                    late.push(entry.run);
+                    continue;
+                }
+                // However long the claim was on its way.
+                let at = timestamp(row.get(4))?;
+                let event = Event::Claimed { worker: claim.worker, at };
                 if lifecycle::apply(&mut entry.run, event).is_err() {
                     continue;
                 }
                 let number = entry.run.attempt;
-                entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: now, report: None });
+                entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: at, report: None });
                 entry.revision += 1;
-                moves.push(entry.run.lane, Some(READY), Some(RUNNING));
+                moves.push(entry.run.lane, entry.stands, Some(RUNNING));
                 entry.stands = Some(RUNNING);
                 sequences.push(entry.run.sequence.as_i64());
                 revisions.push(entry.revision);
@@ -116,9 +155,9 @@ impl Postgres {
             }
             transaction.moved(&moves);
             transaction.commit(self).await?;
-            Ok(claimed)
+            Ok((claimed, late))
         })?;
-        let runs = claimed.iter().map(|entry| entry.run.clone()).collect();
+        let runs = claimed.iter().map(|entry| entry.run.clone()).chain(late).collect();
         self.leases.keep(claimed);
         Ok(runs)
     }

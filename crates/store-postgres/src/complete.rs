@@ -1,16 +1,16 @@
-//! Complete and cancel: one outcome, under the current lease.
+//! Complete, cancel and lapse: one outcome, under the current lease.
 //!
 //! Most runs end where they were leased and as they were leased: their rows are exchanged for history in one
 //! statement, on the condition that their revision is the one that was seen. All others are read and locked first.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::{JobId, RunId, Sequence, Version};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::policy::retention::Retention;
-use punctual_store::{Cancellation, Conclusion, Due, Refused, Successor};
+use punctual_store::{Cancellation, Concluded, Conclusion, Due, Lapse, Refused, Successor};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -20,6 +20,7 @@ use crate::ended::end_jobs;
 use crate::error::Failed;
 use crate::fire::SHARE_SHARDS;
 use crate::open_runs::OpenColumns;
+use crate::overlap::release;
 use crate::partition::{Ended, FAILED, end};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
@@ -28,12 +29,13 @@ use crate::wakeups::Wakeups;
 use crate::work::Work;
 
 /// Exchanges open runs for history, $1 to $7, if they have the revisions $8; $9 to $11 are those of them that are dead
-/// letters then. Tells which had others. Open runs are found by their primary key.
+/// letters then. Tells which had others, or have others behind them. Open runs are found by their primary key.
 pub(crate) const EXCHANGE: &str = "
 with gone as (
     delete from open_runs o
     where o.seq = any($4::bigint[])
         and ((o.seq, o.revision) in (select x.seq, x.revision from unnest($4::bigint[], $8::int[]) x (seq, revision))) is true
+        and not o.is_followed
     returning o.seq
 ), ended as (
     insert into history (class, state, tenant, seq, job, keep_until, record)
@@ -46,8 +48,7 @@ with gone as (
 )
 select x.seq from unnest($4::bigint[]) x (seq) where x.seq not in (select seq from gone)";
 
-const LOCK_OPEN: &str =
-    "select seq, revision, record, line from open_runs where seq = any($1) order by seq for update";
+const LOCK_OPEN: &str = "select seq, revision, record, line, is_followed from open_runs where seq = any($1) order by seq for update";
 
 const LOCK_JOBS: &str = "select id, version from jobs where id = any($1) order by id for update";
 
@@ -56,9 +57,9 @@ impl Postgres {
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Failed> {
+    ) -> Result<Vec<Result<Concluded, Refused>>, Failed> {
         let leased = self.leases.take(conclusions.iter().map(|conclusion| conclusion.held.sequence));
-        let mut answers: Vec<Option<Result<Run, Refused>>> = conclusions.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<Result<Concluded, Refused>>> = conclusions.iter().map(|_| None).collect();
         let (mut ended, mut revisions, mut places) = (Ended::default(), Vec::new(), HashMap::new());
         for (place, (conclusion, entry)) in conclusions.iter().zip(leased).enumerate() {
             let Some(mut entry) = entry.filter(|_| conclusion.successor.is_none()) else { continue };
@@ -74,7 +75,7 @@ impl Postgres {
                 places.remove(&sequence);
             }
             for (place, run) in places.into_values() {
-                answers[place] = Some(Ok(run));
+                answers[place] = Some(Ok(run.into()));
             }
         }
         let rest: Vec<usize> = (0..answers.len()).filter(|place| answers[*place].is_none()).collect();
@@ -110,20 +111,42 @@ impl Postgres {
         &self,
         conclusions: &[&Conclusion],
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Failed> {
-        let successors = conclusions.iter().map(|one| (one.held.sequence, one.successor));
-        let successors: Vec<(Sequence, Option<Successor>)> = successors.collect();
+    ) -> Result<Vec<Result<Concluded, Refused>>, Failed> {
+        let wanted: Vec<Wanted> = conclusions.iter().map(|one| (one.held.sequence, one.successor)).collect();
+        let complete = |rows: &mut Rows| -> Vec<Result<Run, Refused>> {
+            conclusions.iter().map(|conclusion| rows.complete(conclusion, now)).collect()
+        };
+        let (answers, mut released) = self.with_rows(&wanted, now, complete).await?;
+        let mut concluded = |run: Run| {
+            let released = run.state.is_ended().then(|| released.remove(&run.job)).flatten();
+            Concluded { run, released }
+        };
+        Ok(answers.into_iter().map(|answer| answer.map(&mut concluded)).collect())
+    }
+
+    /// Does something to open runs that are held, and writes what became of them. Tells who goes on because of it.
+    pub(crate) async fn with_rows(
+        &self,
+        wanted: &[Wanted],
+        now: Timestamp,
+        work: impl Fn(&mut Rows) -> Vec<Result<Run, Refused>>,
+    ) -> Result<(Vec<Result<Run, Refused>>, HashMap<JobId, RunId>), Failed> {
         transact!(self, |client| {
-            let transaction = Work::begin(&mut client).await?;
-            let mut rows = Rows::lock(&transaction, &successors).await?;
-            let mut answers = Vec::with_capacity(conclusions.len());
-            for conclusion in conclusions {
-                answers.push(rows.complete(conclusion, now));
+            // Whether others wait for a run is known when it is held; then its job has to be held before it.
+            let mut holds = Holds::Counting;
+            loop {
+                let transaction = Work::begin(&mut client).await?;
+                let mut rows = Rows::lock(&transaction, wanted, holds).await?;
+                let answers = work(&mut rows);
+                if holds == Holds::Counting && !rows.freed.is_empty() {
+                    holds = Holds::All;
+                    continue;
+                }
+                self.ensure(rows.ended(now).partitions).await?;
+                let released = rows.write(&transaction, &self.wakeups, now).await?;
+                transaction.commit(self).await?;
+                return Ok((answers, released));
             }
-            self.ensure(rows.ended(now).partitions).await?;
-            rows.write(&transaction, &self.wakeups, now).await?;
-            transaction.commit(self).await?;
-            Ok(answers)
         })
     }
 
@@ -132,17 +155,12 @@ impl Postgres {
         cancellations: &[Cancellation],
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Failed> {
-        let successors: Vec<(Sequence, Option<Successor>)> =
+        let wanted: Vec<Wanted> =
             cancellations.iter().map(|one| (one.run.sequence(), one.successor)).collect();
-        let answers: Vec<Result<Run, Refused>> = transact!(self, |client| {
-            let transaction = Work::begin(&mut client).await?;
-            let mut rows = Rows::lock(&transaction, &successors).await?;
-            let answers: Vec<_> = cancellations.iter().map(|one| rows.cancel(one, now)).collect();
-            self.ensure(rows.ended(now).partitions).await?;
-            rows.write(&transaction, &self.wakeups, now).await?;
-            transaction.commit(self).await?;
-            Ok(answers)
-        })?;
+        let cancel = |rows: &mut Rows| -> Vec<Result<Run, Refused>> {
+            cancellations.iter().map(|one| rows.cancel(one, now)).collect()
+        };
+        let (answers, _) = self.with_rows(&wanted, now, cancel).await?;
         let mut told = Vec::with_capacity(answers.len());
         for (answer, cancellation) in answers.into_iter().zip(cancellations) {
             told.push(match answer {
@@ -176,8 +194,20 @@ fn conclude(entry: &mut Entry, conclusion: &Conclusion, now: Timestamp) -> Resul
     Ok(())
 }
 
+/// A run, and what its end brings if its job counts from completion.
+pub(crate) type Wanted = (Sequence, Option<Successor>);
+
+/// Which jobs are held with their runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    /// Those that count from completion.
+    Counting,
+    /// All: others wait for one of the runs.
+    All,
+}
+
 /// Open runs and jobs that a transaction holds, and what becomes of them.
-struct Rows {
+pub(crate) struct Rows {
     open: HashMap<Sequence, Entry>,
     jobs: HashMap<JobId, i32>,
     changed: Vec<Sequence>,
@@ -185,17 +215,21 @@ struct Rows {
     completed: Vec<Uuid>,
     over: Vec<(JobId, Version, Retention)>,
     due: Vec<Due>,
+    /// Runs that others wait for.
+    followed: HashSet<Sequence>,
+    /// Jobs of which such a run has ended.
+    freed: BTreeSet<JobId>,
     /// The shards of jobs that count from completion, with their owners.
     shards: Vec<Row>,
 }
 
 impl Rows {
     /// Shards first, then jobs, then runs, as everywhere.
-    async fn lock(transaction: &Work<'_>, wanted: &[(Sequence, Option<Successor>)]) -> Result<Self, Failed> {
+    async fn lock(transaction: &Work<'_>, wanted: &[Wanted], holds: Holds) -> Result<Self, Failed> {
         let all: Vec<i64> = wanted.iter().map(|(sequence, _)| sequence.as_i64()).collect();
         let counted: Vec<i64> = wanted
             .iter()
-            .filter(|(_, successor)| successor.is_some())
+            .filter(|(_, successor)| successor.is_some() || holds == Holds::All)
             .map(|(sequence, _)| sequence.as_i64())
             .collect();
         let (mut jobs, mut shards) = (HashMap::new(), Vec::new());
@@ -213,9 +247,12 @@ impl Rows {
             }
         }
         let lock = transaction.prepare_cached(LOCK_OPEN).await?;
-        let mut open = HashMap::new();
+        let (mut open, mut followed) = (HashMap::new(), HashSet::new());
         for row in transaction.query(&lock, &[&all]).await? {
             let entry = Entry::read(&row)?;
+            if row.get(4) {
+                followed.insert(entry.run.sequence);
+            }
             open.insert(entry.run.sequence, entry);
         }
         Ok(Rows {
@@ -226,6 +263,8 @@ impl Rows {
             completed: Vec::new(),
             over: Vec::new(),
             due: Vec::new(),
+            followed,
+            freed: BTreeSet::new(),
             shards,
         })
     }
@@ -240,15 +279,23 @@ impl Rows {
     }
 
     fn cancel(&mut self, cancellation: &Cancellation, now: Timestamp) -> Result<Run, Refused> {
-        let id = cancellation.run;
+        self.end_waiting(cancellation.run, Event::Cancelled { at: now }, cancellation.successor)
+    }
+
+    pub(crate) fn lapse(&mut self, lapse: &Lapse, now: Timestamp) -> Result<Run, Refused> {
+        self.end_waiting(lapse.run, Event::Lapsed { at: now }, lapse.successor)
+    }
+
+    /// Something happens to an open run that ends it if it waits.
+    fn end_waiting(&mut self, id: RunId, event: Event, successor: Option<Successor>) -> Result<Run, Refused> {
         let entry = self.open.get(&id.sequence()).cloned().filter(|entry| entry.run.id() == id);
         let mut entry = entry.ok_or(Refused::NoRun)?;
-        lifecycle::apply(&mut entry.run, Event::Cancelled { at: now })?;
+        lifecycle::apply(&mut entry.run, event)?;
         entry.revision += 1;
         if entry.run.state.is_ended() {
-            self.check(entry.run.job, cancellation.successor)?;
+            self.check(entry.run.job, successor)?;
         }
-        Ok(self.keep(entry, cancellation.successor))
+        Ok(self.keep(entry, successor))
     }
 
     /// Whether what the end of a run brings was decided for the job as it is.
@@ -267,6 +314,9 @@ impl Rows {
             true => {
                 self.open.remove(&run.sequence);
                 self.ended.push(entry);
+                if self.followed.contains(&run.sequence) {
+                    self.freed.insert(run.job);
+                }
                 if let Some(successor) = successor {
                     self.completed.push(job_uuid(run.job));
                     self.over.extend(successor.over.map(|retention| (run.job, successor.version, retention)));
@@ -290,7 +340,7 @@ impl Rows {
         transaction: &Work<'_>,
         wakeups: &Wakeups,
         now: Timestamp,
-    ) -> Result<(), Failed> {
+    ) -> Result<HashMap<JobId, RunId>, Failed> {
         self.changed.sort_unstable();
         self.changed.dedup();
         end(transaction, &self.ended(now)).await?;
@@ -312,6 +362,9 @@ impl Rows {
             transaction.execute(&statement, &due_params!(columns)).await?;
             wakeups.tell(transaction, &self.shards, self.due.iter(), now).await?;
         }
-        Ok(())
+        match self.freed.is_empty() {
+            true => Ok(HashMap::new()),
+            false => release(transaction, &self.freed.into_iter().collect::<Vec<_>>(), now).await,
+        }
     }
 }

@@ -8,9 +8,8 @@ use deadpool_postgres::{Manager, ManagerConfig, Pool, PoolError, RecyclingMethod
 use tokio_postgres::Config;
 use tokio_postgres::config::TargetSessionAttrs;
 
-use crate::calls::unconnected;
 use crate::client::Client;
-use crate::error::{Failed, OpenError, reason};
+use crate::error::{OpenError, reason};
 use crate::servers::{CONNECT, Dial, Servers};
 use crate::tls::{Connector, Tls};
 use crate::wakeups::Hints;
@@ -20,6 +19,8 @@ use crate::wakeups::Hints;
 pub struct Options {
     /// `postgres://user@host/database`; several servers are `host1,host2`.
     pub address: String,
+    /// What it is there for.
+    pub role: Role,
     /// How many shards a new database gets; none takes what the database has.
     pub shards: Option<u16>,
     /// Connections at most.
@@ -43,6 +44,7 @@ impl Options {
     pub fn new(address: impl Into<String>) -> Self {
         Options {
             address: address.into(),
+            role: Role::Database,
             shards: None,
             connections: 8,
             time: Time::Database,
@@ -54,7 +56,35 @@ impl Options {
             patience: Duration::from_secs(45),
         }
     }
+
+    /// What a node uses for a replica: there is always the database itself, so nobody waits for long.
+    pub fn replica(address: impl Into<String>) -> Self {
+        Options {
+            role: Role::Replica { lag_max: LAG_MAX },
+            connections: 4,
+            wait: Duration::from_secs(1),
+            statement_timeout: Duration::from_secs(4),
+            patience: Duration::from_secs(5),
+            ..Options::new(address)
+        }
+    }
 }
+
+/// What a server is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It has everything, or its share of it.
+    Database,
+    /// It is a standby of such a database: lists for people are read from it while it is not further behind than that.
+    Replica {
+        /// How far.
+        lag_max: Duration,
+    },
+}
+
+/// How old lists may be. Whoever has done something and looks for it in a list waits no longer than that; a standby that
+/// is further behind for any time has too little power or a fault, which should be seen and not shown around.
+const LAG_MAX: Duration = Duration::from_secs(5);
 
 /// Whose clock judges leases and gives runs their time of birth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +115,13 @@ pub(crate) fn config(options: &Options) -> Result<(Config, Connector), OpenError
     let (address, tls) = Tls::of(&options.address).map_err(wrong)?;
     let mut config = Config::from_str(&address).map_err(|error| wrong(reason(&error)))?;
     config.ssl_mode(tls.ssl_mode());
-    // Of several servers, the one that takes writes; a standby that was promoted is found by the next connection.
+    // Of several servers, the one that takes writes; a standby that was promoted is found by the next connection. As a
+    // replica, one that takes none.
     if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        config.target_session_attrs(match options.role {
+            Role::Database => TargetSessionAttrs::ReadWrite,
+            Role::Replica { .. } => TargetSessionAttrs::ReadOnly,
+        });
     }
     if config.get_application_name().is_none() {
         config.application_name("punctual");
@@ -161,13 +195,12 @@ pub(crate) async fn check_sessions(options: &Options) -> Result<(), OpenError> {
         return Ok(());
     }
     let connections = Connections::new(&Options { hints: Hints::Off, connections: 2, ..options.clone() })?;
-    let unreachable = |failed: Failed| OpenError::Unreachable { reason: failed.told().1.to_string() };
-    let connect = || async { connections.get().await.map_err(|error| unreachable(unconnected(&error))) };
+    let connect = || async { connections.get().await.map_err(|error| OpenError::from(&error)) };
     let (one, other) = (connect().await?, connect().await?);
     let mut servers = Vec::new();
     for client in [one, other] {
         let row = client.query_one("select pg_backend_pid()", &[]).await;
-        servers.push(row.map_err(|error| unreachable(error.into()))?.get::<_, i32>(0));
+        servers.push(row?.get::<_, i32>(0));
     }
     match servers[0] == servers[1] {
         true => Err(OpenError::NoSession { address: without_password(&options.address) }),

@@ -10,7 +10,7 @@ use punctual_store::Waiting;
 
 use crate::client::Client;
 use crate::error::{Failed, failed};
-use crate::row::{READY, lane};
+use crate::row::{READY, REQUIRING, lane};
 
 #[derive(Debug, Default)]
 pub(crate) struct Depth(Mutex<Waiting>);
@@ -21,7 +21,8 @@ pub(crate) struct Moves(Vec<(Lane, i64)>);
 
 impl Moves {
     pub(crate) fn push(&mut self, lane: Lane, from: Option<i16>, to: Option<i16>) {
-        match (from == Some(READY), to == Some(READY)) {
+        let waits = |line: Option<i16>| line.is_some_and(|line| [READY, REQUIRING].contains(&line));
+        match (waits(from), waits(to)) {
             (false, true) => self.0.push((lane, 1)),
             (true, false) => self.0.push((lane, -1)),
             _ => {}
@@ -39,7 +40,7 @@ impl Depth {
     }
 
     pub(crate) async fn load(&self, client: &Client<'_>) -> Result<(), Failed> {
-        let sql = "select lane, count(*) from open_runs where line = 1 group by lane";
+        let sql = "select lane, count(*) from open_runs where line in (-1, 1) group by lane";
         let mut waiting = Waiting::default();
         for row in client.query(sql, &[]).await.map_err(failed)? {
             waiting.add(lane(row.get(0))?, row.get::<_, i64>(1) as u64);

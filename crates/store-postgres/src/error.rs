@@ -1,7 +1,10 @@
 //! Errors of PostgreSQL in the words of the store.
 
+use deadpool_postgres::PoolError;
 use punctual_store::Error;
 use tokio_postgres::error::SqlState;
+
+use crate::calls::unconnected;
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -16,9 +19,17 @@ pub enum OpenError {
         /// What is wrong with it.
         reason: String,
     },
-    /// There is no talking to the database.
+    /// There is no talking to the database now. It passes by itself, so waiting helps.
     #[error("cannot reach the database: {reason}")]
     Unreachable {
+        /// Why.
+        reason: String,
+    },
+    /// The database is there, and does not let us in or do what we ask: somebody must change something first.
+    #[error(
+        "the database refuses: {reason}; mend the address, the rights of its user or the certificates, and start again"
+    )]
+    Refused {
         /// Why.
         reason: String,
     },
@@ -107,6 +118,65 @@ pub enum OpenError {
         /// What was asked for.
         wanted: u16,
     },
+}
+
+impl From<tokio_postgres::Error> for OpenError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        OpenError::from(&error)
+    }
+}
+
+impl From<&tokio_postgres::Error> for OpenError {
+    fn from(error: &tokio_postgres::Error) -> Self {
+        let reason = reason(error);
+        match is_passing(error) {
+            true => OpenError::Unreachable { reason },
+            false => OpenError::Refused { reason },
+        }
+    }
+}
+
+impl From<&PoolError> for OpenError {
+    fn from(error: &PoolError) -> Self {
+        match error {
+            PoolError::Backend(error) => OpenError::from(error),
+            other => OpenError::Unreachable { reason: unconnected(other).told().1.to_string() },
+        }
+    }
+}
+
+impl From<Failed> for OpenError {
+    fn from(failed: Failed) -> Self {
+        let (kind, error) = failed.told();
+        let reason = error.to_string();
+        match kind {
+            Kind::Other => OpenError::Refused { reason },
+            _ => OpenError::Unreachable { reason },
+        }
+    }
+}
+
+/// Classes of SQLSTATE that pass by themselves: connections, rollbacks, resources (too many connections), operators
+/// (a server that starts or ends).
+const PASSING: [&str; 4] = ["08", "40", "53", "57"];
+
+/// Whether the same may succeed later without anybody changing anything: the server is away, starts, ends, is full, or is
+/// a standby that was not promoted yet. A wrong password or certificate, an unknown database or a missing right is no
+/// outage.
+fn is_passing(error: &tokio_postgres::Error) -> bool {
+    use std::error::Error as _;
+    use std::io::ErrorKind;
+    if let Some(code) = error.code() {
+        return PASSING.iter().any(|class| code.code().starts_with(class))
+            || [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::LOCK_NOT_AVAILABLE].contains(code);
+    }
+    let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    // What TLS finds wrong, and what cannot be said to this server, comes as one of these.
+    let is_told = |cause: &std::io::Error| {
+        use ErrorKind::{InvalidData, InvalidInput, Other, Unsupported};
+        matches!(cause.kind(), InvalidData | InvalidInput | Unsupported | Other)
+    };
+    error.is_closed() || cause.is_some_and(|cause| !is_told(cause))
 }
 
 /// What went wrong, as it is counted.

@@ -4,12 +4,14 @@
 //! in the same transaction. The rows of the shards are shared first, and only then is anything read: a change of a job
 //! holds its shard's row alone, so what is read afterwards stays true until the commit.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_domain::id::Sequence;
-use punctual_store::{Firing, Parent, Refused};
+use punctual_domain::id::JobId;
+use punctual_domain::policy::overlap::Overlap;
+use punctual_store::{Admission, Firing, Parent, Refused, is_ruled};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -21,6 +23,7 @@ use crate::ended::forget_at;
 use crate::error::Failed;
 use crate::open_runs::OpenColumns;
 use crate::operations::write_operation;
+use crate::overlap::{Decided, look, take_jobs};
 use crate::postgres::{Postgres, transact};
 use crate::row::{Entry, job_id, job_uuid, millis, shards};
 use crate::work::Work;
@@ -30,7 +33,7 @@ pub(crate) const SHARE_SHARDS: &str =
     "select shard, owner from shards where shard = any($1) order by shard for key share";
 
 /// $1 to $7 are the entries as they were read, $8 their epochs, $9 when to forget their jobs, $10 their shards, each once;
-/// $12 to $19 what follows each, after its place; $20 to $31 the runs that are born, after the places of their entries. Due
+/// $12 to $19 what follows each, after its place; $20 to $32 the runs that are born, after the places of their entries. Due
 /// entries and jobs are found by their primary keys, one by one. Tells what was not fired, and whether its shard was owned.
 pub(crate) const FIRE: &str = "
 with owned as materialized (
@@ -59,12 +62,13 @@ with owned as materialized (
     on conflict (shard, at, lane, tenant, job, version) do update set slot = excluded.slot
 ), born as (
     insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker,
-        queue, record)
+        queue, record, start_by)
     select x.seq, x.shard, x.line, x.lane, x.urgency, x.available_at,
-        case when x.worker is null then null else (select punctual_now($11)) end, 0, x.tenant, x.job, x.worker, x.queue, x.record
+        case when x.worker is null then null else (select punctual_now($11)) end, 0, x.tenant, x.job, x.worker, x.queue, x.record,
+        x.start_by
     from unnest($20::bigint[], $21::bigint[], $22::smallint[], $23::smallint[], $24::smallint[], $25::int[],
-        $26::bigint[], $27::int[], $28::uuid[], $29::uuid[], $30::text[], $31::bytea[])
-        x (n, seq, shard, line, lane, urgency, available_at, tenant, job, worker, queue, record)
+        $26::bigint[], $27::int[], $28::uuid[], $29::uuid[], $30::text[], $31::bytea[], $32::bigint[])
+        x (n, seq, shard, line, lane, urgency, available_at, tenant, job, worker, queue, record, start_by)
     where (x.n in (select n from fired)) is true
 )
 select n, n in (select n from owned) from generate_series(1::bigint, cardinality($1::smallint[])) n
@@ -93,6 +97,23 @@ impl Postgres {
         firings: Vec<Firing>,
         now: Timestamp,
     ) -> Result<Vec<Result<Vec<Run>, Refused>>, Failed> {
+        if !firings.iter().any(|firing| is_ruled(&firing.births)) {
+            return self.fire_free(firings, now).await;
+        }
+        let places: Vec<bool> = firings.iter().map(|firing| is_ruled(&firing.births)).collect();
+        let (ruled, free): (Vec<Firing>, Vec<Firing>) =
+            firings.into_iter().partition(|firing| is_ruled(&firing.births));
+        let mut free = self.fire_free(free, now).await?.into_iter();
+        let mut ruled = self.fire_ruled(&ruled, now).await?.into_iter();
+        Ok(places.iter().filter_map(|is_ruled| if *is_ruled { ruled.next() } else { free.next() }).collect())
+    }
+
+    /// Firings whose runs do not care about others.
+    async fn fire_free(
+        &self,
+        firings: Vec<Firing>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Vec<Run>, Refused>>, Failed> {
         if firings.is_empty() {
             return Ok(Vec::new());
         }
@@ -102,11 +123,16 @@ impl Postgres {
         let mut answers = Vec::with_capacity(firings.len());
         let mut extras = Vec::new();
         for (index, mut firing) in firings.into_iter().enumerate() {
-            let runs = columns.push(index, &mut firing, &mut sequences, now);
+            columns.push(index, &firing, now);
+            let (of, births) = (firing.parent(), std::mem::take(&mut firing.births));
+            let born = births.into_iter().zip(&mut sequences);
+            let entries: Vec<Entry> =
+                born.map(|(birth, sequence)| Entry::born(birth.into_run(of, sequence, now))).collect();
+            entries.iter().for_each(|entry| columns.push_birth(index, entry, now));
             if !firing.ledger.is_empty() || firing.progress.is_some() || firing.operation.is_some() {
                 extras.push((index, firing));
             }
-            answers.push(runs);
+            answers.push(entries);
         }
         let shards = shards(columns.due.job.iter().map(|job| job_id(*job)));
         let refused = transact!(self, |client| {
@@ -115,10 +141,71 @@ impl Postgres {
                 false => self.fire_with_extras(&mut client, &shards, &columns, &extras, now).await,
             }
         })?;
+        Ok(self.fired(answers, &refusals(&refused), now))
+    }
+
+    /// Firings whose runs are decided against what is open of their jobs.
+    async fn fire_ruled(
+        &self,
+        firings: &[Firing],
+        now: Timestamp,
+    ) -> Result<Vec<Result<Vec<Run>, Refused>>, Failed> {
+        let births = firings.iter().map(|firing| firing.births.len()).sum();
+        let sequences = self.sequences.take(self, births, now).await?;
+        let shards = shards(firings.iter().map(|firing| firing.due.key.job));
+        let policies: Vec<(JobId, Overlap)> = firings
+            .iter()
+            .filter_map(|firing| Some((firing.due.key.job, firing.births.first()?.overlap)))
+            .collect();
+        let (answers, refused) = transact!(self, |client| {
+            let transaction = Work::begin(&mut client).await?;
+            let share = transaction.prepare_cached(SHARE_SHARDS).await?;
+            transaction.query(&share, &[&shards]).await?;
+            take_jobs(&transaction, policies.iter().map(|(job, _)| *job)).await?;
+            let open = look(&transaction, policies.iter().copied()).await?;
+            let mut sequences = sequences.iter().copied();
+            let mut columns = Columns::default();
+            let (mut answers, mut decided) = (Vec::new(), Vec::new());
+            for (index, firing) in firings.iter().enumerate() {
+                let mut firing = firing.clone();
+                let of = firing.parent();
+                let births = std::mem::take(&mut firing.births);
+                let admission = Admission::decide(births, open.get(&of.job).copied().unwrap_or_default());
+                if admission.born.is_empty() {
+                    firing = firing.without_run();
+                }
+                columns.push(index, &firing, now);
+                let (entries, rest) = Decided::of(admission, of, &mut sequences, now);
+                let starting = entries.iter().filter(|entry| !entry.run.is_behind());
+                starting.for_each(|entry| columns.push_birth(index, entry, now));
+                answers.push(entries);
+                decided.push((firing, rest));
+            }
+            let fire = transaction.prepare_cached(FIRE).await?;
+            let refused = transaction.query(&fire, &columns.values(&self.callers(now), &&*shards)).await?;
+            let refused = refusals(&refused);
+            let fired = decided.iter().enumerate().filter(|(index, _)| !refused.contains_key(index));
+            let fired: Vec<&(Firing, Decided)> = fired.map(|(_, one)| one).collect();
+            let rest: Vec<(Parent, &Decided)> =
+                fired.iter().map(|(firing, rest)| (firing.parent(), rest)).collect();
+            self.follow(&transaction, &rest, now).await?;
+            write_extras(&transaction, fired.iter().map(|(firing, _)| firing)).await?;
+            transaction.commit(self).await?;
+            Ok((answers, refused))
+        })?;
+        Ok(self.fired(answers, &refused, now))
+    }
+
+    /// Counts and remembers what was fired.
+    fn fired(
+        &self,
+        answers: Vec<Vec<Entry>>,
+        refused: &HashMap<usize, Refused>,
+        now: Timestamp,
+    ) -> Vec<Result<Vec<Run>, Refused>> {
         let mut fired: Vec<Result<Vec<Entry>, Refused>> = answers.into_iter().map(Ok).collect();
-        for row in &refused {
-            let place = row.get::<_, i64>(0) as usize - 1;
-            fired[place] = Err(if row.get(1) { Refused::NotDue } else { Refused::StaleEpoch });
+        for (place, refused) in refused {
+            fired[*place] = Err(refused.clone());
         }
         let mut moves = Moves::default();
         fired
@@ -130,7 +217,7 @@ impl Postgres {
         let is_held = |entry: &&Entry| entry.run.lease().is_some();
         self.leases.keep(fired.iter().flatten().flatten().filter(is_held).cloned());
         let runs = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.run).collect();
-        Ok(fired.into_iter().map(|answer| answer.map(runs)).collect())
+        fired.into_iter().map(|answer| answer.map(runs)).collect()
     }
 
     /// In one round trip. Returns what was refused.
@@ -176,61 +263,66 @@ impl Postgres {
         transaction.query(&share, &[&shards]).await?;
         let fire = transaction.prepare_cached(FIRE).await?;
         let refused = transaction.query(&fire, &columns.values(&self.callers(now), &shards)).await?;
-        let is_fired = |index: usize| refused.iter().all(|row| row.get::<_, i64>(0) as usize - 1 != index);
-        let fired: Vec<&Firing> =
-            extras.iter().filter(|(index, _)| is_fired(*index)).map(|(_, firing)| firing).collect();
-        insert_ledger(&transaction, &ledger_columns(fired.iter().flat_map(|firing| &firing.ledger))).await?;
-        let (mut jobs, mut counts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
-        for firing in fired {
-            if let Some(operation) = &firing.operation {
-                write_operation(&transaction, operation).await?;
-            }
-            if let Some(progress) = firing.progress {
-                jobs.push(job_uuid(firing.due.key.job));
-                counts.push(progress.fired as i64);
-                ends.push(progress.last_completion.map(millis));
-            }
-        }
-        let progress = transaction.prepare_cached(PROGRESS).await?;
-        transaction.execute(&progress, &[&jobs, &counts, &ends]).await?;
+        let names = refusals(&refused);
+        let fired = extras.iter().filter(|(index, _)| !names.contains_key(index));
+        write_extras(&transaction, fired.map(|(_, firing)| firing)).await?;
         transaction.commit(self).await?;
         Ok(refused)
     }
 }
 
+/// What was refused, by its place, and why.
+fn refusals(rows: &[Row]) -> HashMap<usize, Refused> {
+    let refused = |row: &Row| if row.get(1) { Refused::NotDue } else { Refused::StaleEpoch };
+    rows.iter().map(|row| (row.get::<_, i64>(0) as usize - 1, refused(row))).collect()
+}
+
+/// Writes what few firings have besides.
+async fn write_extras<'f>(
+    transaction: &Work<'_>,
+    fired: impl Iterator<Item = &'f Firing>,
+) -> Result<(), Failed> {
+    let fired: Vec<&Firing> = fired.collect();
+    insert_ledger(transaction, &ledger_columns(fired.iter().flat_map(|firing| &firing.ledger))).await?;
+    let (mut jobs, mut counts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    for firing in fired {
+        if let Some(operation) = &firing.operation {
+            write_operation(transaction, operation).await?;
+        }
+        if let Some(progress) = firing.progress {
+            jobs.push(job_uuid(firing.due.key.job));
+            counts.push(progress.fired as i64);
+            ends.push(progress.last_completion.map(millis));
+        }
+    }
+    if !jobs.is_empty() {
+        let progress = transaction.prepare_cached(PROGRESS).await?;
+        transaction.execute(&progress, &[&jobs, &counts, &ends]).await?;
+    }
+    Ok(())
+}
+
 impl Columns {
-    fn push(
-        &mut self,
-        index: usize,
-        firing: &mut Firing,
-        sequences: &mut impl Iterator<Item = Sequence>,
-        now: Timestamp,
-    ) -> Vec<Entry> {
-        let place = index as i64 + 1;
-        let key = firing.due.key;
+    /// An entry, and what follows it.
+    fn push(&mut self, index: usize, firing: &Firing, now: Timestamp) {
         self.due.push(&firing.due);
         self.epoch.push(firing.epoch.0 as i64);
         self.forget_at.push(firing.over.map(|retention| forget_at(retention, now)));
         if let Some(next) = &firing.next {
-            self.next_of.push(place);
+            self.next_of.push(index as i64 + 1);
             self.next.push(next);
         }
-        let of = Parent { job: key.job, tenant: key.tenant, version: firing.due.version };
-        let births = std::mem::take(&mut firing.births);
-        let mut entries = Vec::with_capacity(births.len());
-        for (birth, sequence) in births.into_iter().zip(sequences) {
-            let (run, attempts) = birth.into_run(of, sequence, now);
-            let entry = Entry::born((run, attempts));
-            self.birth_of.push(place);
-            self.born.push(&entry, now);
-            entries.push(entry);
-        }
-        entries
+    }
+
+    /// A run that is born of an entry.
+    fn push_birth(&mut self, index: usize, entry: &Entry, now: Timestamp) {
+        self.birth_of.push(index as i64 + 1);
+        self.born.push(entry, now);
     }
 
     fn values<'a>(&'a self, callers: &'a Option<i64>, shards: &'a &'a [i16]) -> Vec<&'a (dyn ToSql + Sync)> {
         let Columns { due, epoch, forget_at, next_of, next, birth_of, born } = self;
-        let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(31);
+        let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(32);
         values.extend(crate::due::due_params!(due));
         values.push(epoch);
         values.push(forget_at);
@@ -239,7 +331,7 @@ impl Columns {
         values.push(next_of);
         values.extend(crate::due::due_params!(next));
         values.push(birth_of);
-        let born: [&(dyn ToSql + Sync); 11] = [
+        let born: [&(dyn ToSql + Sync); 12] = [
             &born.seq,
             &born.shard,
             &born.line,
@@ -251,6 +343,7 @@ impl Columns {
             &born.worker,
             &born.queue,
             &born.record,
+            &born.start_by,
         ];
         values.extend(born);
         values

@@ -32,7 +32,7 @@ impl Places {
     fn of(filter: &RunFilter) -> Self {
         let is_open = filter.waiting_for.is_some() || matches!(filter.state, Some("pending" | "running"));
         let is_failure = matches!(filter.state, Some("failed" | "timed_out"));
-        let is_ended = is_failure || matches!(filter.state, Some("succeeded" | "cancelled"));
+        let is_ended = is_failure || matches!(filter.state, Some("succeeded" | "cancelled" | "missed"));
         let whose = match (filter.job, filter.tenant) {
             (Some(_), _) => "and job = $4",
             (None, Some(_)) => "and tenant = $4",

@@ -6,10 +6,9 @@
 
 use jiff::Timestamp;
 
-use crate::calls::unconnected;
 use crate::client::Client;
 use crate::connect::{Connections, Options};
-use crate::error::{OpenError, reason};
+use crate::error::OpenError;
 use crate::row::timestamp;
 use crate::wakeups::Hints;
 
@@ -22,7 +21,7 @@ struct Migration {
 }
 
 /// All migrations. The number is the place in the list, from 1.
-const MIGRATIONS: [Migration; 4] = [
+const MIGRATIONS: [Migration; 7] = [
     Migration { name: "start", sql: include_str!("../migrations/0001_start.sql"), compatible_with: 1 },
     // A node of the first schema owns all shards or none, and answers nobody while it owns none: those that come after
     // it wait until it goes.
@@ -37,6 +36,17 @@ const MIGRATIONS: [Migration; 4] = [
     Migration {
         name: "databases",
         sql: include_str!("../migrations/0004_databases.sql"),
+        compatible_with: 1,
+    },
+    // Older nodes do not know that a run may start until a time, and cannot read one that was missed.
+    Migration { name: "lapses", sql: include_str!("../migrations/0005_lapses.sql"), compatible_with: 1 },
+    // Older nodes know of no overlap policy: they make runs as if it were allowed, and leave runs behind when they end one
+    // that others wait for; those are found when a newer node looks.
+    Migration { name: "overlap", sql: include_str!("../migrations/0006_overlap.sql"), compatible_with: 1 },
+    // Nodes of older schemas do not find runs that require something, but give those that wait for their time to anybody.
+    Migration {
+        name: "requirements",
+        sql: include_str!("../migrations/0007_requirements.sql"),
         compatible_with: 1,
     },
 ];
@@ -107,17 +117,11 @@ impl Schema {
 async fn connect(options: &Options) -> Result<Client<'static>, OpenError> {
     // It needs no session, and so may not leave anything in one.
     let options = Options { hints: Hints::Off, ..options.clone() };
-    Connections::new(&options)?
-        .get()
-        .await
-        .map_err(|error| OpenError::Unreachable { reason: unconnected(&error).told().1.to_string() })
+    Connections::new(&options)?.get().await.map_err(|error| OpenError::from(&error))
 }
 
-fn unreachable(error: tokio_postgres::Error) -> OpenError {
-    OpenError::Unreachable { reason: reason(&error) }
-}
-
-async fn read(client: &Client<'_>) -> Result<Schema, OpenError> {
+/// Reads the schema of a database.
+pub(crate) async fn read(client: &Client<'_>) -> Result<Schema, OpenError> {
     let known = MIGRATIONS.len() as i32;
     // Not `to_regclass`: within a transaction that waited for another it may remember that the table was not there.
     let is_there = "select exists (select from pg_class \
@@ -125,8 +129,8 @@ async fn read(client: &Client<'_>) -> Result<Schema, OpenError> {
     // As JSON, because the column is not in the oldest databases.
     let applied = "select version, (extract(epoch from applied_at) * 1000)::bigint, \
         coalesce((to_json(s) ->> 'compatible_with')::int, version) from schema_versions s order by version";
-    let rows = match client.query_one(is_there, &[]).await.map_err(unreachable)?.get(0) {
-        true => client.query(applied, &[]).await.map_err(unreachable)?,
+    let rows = match client.query_one(is_there, &[]).await?.get(0) {
+        true => client.query(applied, &[]).await?,
         false => Vec::new(),
     };
     let mut steps: Vec<SchemaStep> = MIGRATIONS
@@ -153,10 +157,10 @@ async fn read(client: &Client<'_>) -> Result<Schema, OpenError> {
 /// Brings the schema up to date and returns the number of shards.
 pub(crate) async fn migrate(client: &mut Client<'_>, options: &Options) -> Result<u16, OpenError> {
     loop {
-        let transaction = client.transaction().await.map_err(unreachable)?;
+        let transaction = client.transaction().await?;
         // Whoever waits for another node that migrates waits as long as that takes.
-        transaction.batch_execute("set local statement_timeout = 0").await.map_err(unreachable)?;
-        transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(unreachable)?;
+        transaction.batch_execute("set local statement_timeout = 0").await?;
+        transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await?;
         let schema = read(&transaction).await?;
         if schema.found >= schema.known {
             schema.check()?;
@@ -169,23 +173,23 @@ pub(crate) async fn migrate(client: &mut Client<'_>, options: &Options) -> Resul
             }
             break;
         }
-        transaction.batch_execute(VERSIONS).await.map_err(unreachable)?;
+        transaction.batch_execute(VERSIONS).await?;
         let migration = &MIGRATIONS[schema.found as usize];
-        transaction.batch_execute(migration.sql).await.map_err(unreachable)?;
+        transaction.batch_execute(migration.sql).await?;
         if schema.found == 0 {
             let shards = i32::from(options.shards.unwrap_or(SHARDS));
             let fill = "insert into shards select n, null, 0, 0 from generate_series(0, $1 - 1) n";
-            transaction.execute(fill, &[&shards]).await.map_err(unreachable)?;
+            transaction.execute(fill, &[&shards]).await?;
         }
         let version = schema.found + 1;
         let note =
             "insert into schema_versions (version, applied_at, compatible_with) values ($1, now(), $2)";
-        transaction.execute(note, &[&version, &migration.compatible_with]).await.map_err(unreachable)?;
-        transaction.commit().await.map_err(unreachable)?;
+        transaction.execute(note, &[&version, &migration.compatible_with]).await?;
+        transaction.commit().await?;
         tracing::info!(version, name = migration.name, "the schema of the database was brought up to date");
     }
     let count = "select convert_from(value, 'UTF8')::int from settings where name = 'shards'";
-    let row = client.query_one(count, &[]).await.map_err(unreachable)?;
+    let row = client.query_one(count, &[]).await?;
     let found = row.get::<_, i32>(0) as u16;
     match options.shards {
         Some(wanted) if wanted != found => Err(OpenError::Shards { found, wanted }),

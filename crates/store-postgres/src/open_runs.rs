@@ -1,6 +1,7 @@
 //! Open runs as rows.
 
 use jiff::Timestamp;
+use punctual_store::line_of;
 use uuid::Uuid;
 
 use crate::depth::Moves;
@@ -22,6 +23,8 @@ pub(crate) struct OpenColumns {
     pub(crate) worker: Vec<Option<Uuid>>,
     pub(crate) queue: Vec<String>,
     pub(crate) record: Vec<Vec<u8>>,
+    pub(crate) start_by: Vec<Option<i64>>,
+    pub(crate) behind: Vec<Option<i64>>,
     /// What that means for those who wait.
     pub(crate) moves: Moves,
 }
@@ -42,12 +45,14 @@ impl OpenColumns {
         self.tenant.push(run.tenant.0 as i32);
         self.job.push(job_uuid(run.job));
         self.worker.push(worker);
-        self.queue.push(run.queue.to_string());
+        self.queue.push(line_of(run).into_owned());
         self.record.push(entry.record());
+        self.start_by.push(run.lapses_after().map(millis));
+        self.behind.push(run.is_behind().then(|| millis(run.scheduled_for)));
     }
 }
 
-/// The parameters $1 to $13 of a statement.
+/// The parameters $1 to $15 of a statement.
 macro_rules! open_params {
     ($columns:expr) => {
         [
@@ -64,16 +69,20 @@ macro_rules! open_params {
             &$columns.worker,
             &$columns.queue,
             &$columns.record,
+            &$columns.start_by,
+            &$columns.behind,
         ]
     };
 }
 pub(crate) use open_params;
 
-/// Writes open runs, new or changed.
+/// Writes open runs, new or changed. Whether others wait for one is not told by the run, and stays.
 pub(crate) const WRITE_OPEN: &str = "
-insert into open_runs
+insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker, queue,
+    record, start_by, behind)
 select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::smallint[], $5::int[], $6::bigint[],
-    $7::bigint[], $8::int[], $9::int[], $10::uuid[], $11::uuid[], $12::text[], $13::bytea[])
-on conflict (seq) do update set line = excluded.line, available_at = excluded.available_at,
+    $7::bigint[], $8::int[], $9::int[], $10::uuid[], $11::uuid[], $12::text[], $13::bytea[], $14::bigint[],
+    $15::bigint[])
+on conflict (seq) do update set line = excluded.line, behind = excluded.behind, available_at = excluded.available_at,
     claimed_at = case when excluded.worker is null then null else open_runs.claimed_at end, revision = excluded.revision, worker = excluded.worker,
-    record = excluded.record";
+    record = excluded.record, start_by = excluded.start_by";

@@ -7,8 +7,8 @@ use punctual_domain::id::{OperationId, Sequence, TenantId, Version};
 use punctual_domain::{Operation, Run};
 use punctual_store::record::{decode_operation, encode_operation};
 use punctual_store::{
-    EXAMINED_MAX, Effect, Error, OperationFilter, Page, PageRequest, Parent, Refused, Runnable, Shards, Step,
-    Stepped,
+    Admission, EXAMINED_MAX, Effect, Error, OperationFilter, Page, PageRequest, Parent, Refused, Runnable,
+    Shards, Step, Stepped,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -17,12 +17,11 @@ use uuid::Uuid;
 use crate::change::{insert_ledger, ledger_columns};
 use crate::error::{Failed, damaged, failed};
 use crate::fire::SHARE_SHARDS;
-use crate::open_runs::OpenColumns;
+use crate::overlap::admit;
 use crate::people::{acknowledge, redrive};
 use crate::postgres::{Postgres, transact};
-use crate::put_jobs::write_open;
 use crate::requests::remember;
-use crate::row::{DELETED, Entry, is_held, job_uuid, millis, numbers, shard, timestamp};
+use crate::row::{DELETED, is_held, job_uuid, millis, numbers, shard, timestamp};
 use crate::work::Work;
 
 /// The columns of [`read`].
@@ -114,12 +113,20 @@ impl Postgres {
                 _ => return Ok(Err(Refused::NoJob)),
             }
         }
+        let admission = match &step.effect {
+            Effect::Births { job, births, .. } => admit(transaction, *job, births.clone()).await?.patiently(),
+            Effect::Nothing | Effect::Redrive(_) | Effect::Acknowledge(_) => Ok(Admission::default()),
+        };
+        let admission = match admission {
+            Ok(admission) => admission,
+            Err(refused) => return Ok(Err(refused)),
+        };
         if let Some(request) = &step.request
             && remember(transaction, &[(request, operation.id.shard())], now).await? != [true]
         {
             return Ok(Err(Refused::Repeated));
         }
-        let done = take_effect(transaction, step, sequences, now).await?;
+        let done = self.take_effect(transaction, step, admission, sequences, now).await?;
         insert_ledger(transaction, &ledger_columns(&step.ledger)).await?;
         operation.done += done.done;
         operation.failed += done.failed;
@@ -198,46 +205,44 @@ struct Done {
     failed: u64,
 }
 
-async fn take_effect(
-    transaction: &Work<'_>,
-    step: &Step,
-    sequences: &[Sequence],
-    now: Timestamp,
-) -> Result<Done, Failed> {
-    let mut done = Done::default();
-    match &step.effect {
-        Effect::Nothing => {}
-        Effect::Redrive(ids) => {
-            for id in ids {
-                match redrive(transaction, *id, now).await? {
-                    Ok(run) => done.runs.push(run),
-                    Err(_) => done.failed += 1,
+impl Postgres {
+    async fn take_effect(
+        &self,
+        transaction: &Work<'_>,
+        step: &Step,
+        admission: Admission,
+        sequences: &[Sequence],
+        now: Timestamp,
+    ) -> Result<Done, Failed> {
+        let mut done = Done::default();
+        match &step.effect {
+            Effect::Nothing => {}
+            Effect::Redrive(ids) => {
+                for id in ids {
+                    match redrive(transaction, *id, now).await? {
+                        Ok(run) => done.runs.push(run),
+                        Err(_) => done.failed += 1,
+                    }
+                }
+                done.done = done.runs.len() as u64;
+            }
+            Effect::Acknowledge(ids) => {
+                for id in ids {
+                    match acknowledge(transaction, *id).await? {
+                        0 => done.failed += 1,
+                        _ => done.done += 1,
+                    }
                 }
             }
-            done.done = done.runs.len() as u64;
-        }
-        Effect::Acknowledge(ids) => {
-            for id in ids {
-                match acknowledge(transaction, *id).await? {
-                    0 => done.failed += 1,
-                    _ => done.done += 1,
-                }
+            Effect::Births { job, version, .. } => {
+                let of = Parent { job: *job, tenant: step.operation.tenant, version: *version };
+                done.failed = admission.skipped.len() as u64;
+                done.runs = self.give_births(transaction, of, admission, sequences, now).await?;
+                done.done = done.runs.len() as u64;
             }
         }
-        Effect::Births { job, version, births } => {
-            let of = Parent { job: *job, tenant: step.operation.tenant, version: *version };
-            let mut open = OpenColumns::default();
-            for (birth, sequence) in births.iter().zip(sequences) {
-                let (run, attempts) = birth.clone().into_run(of, *sequence, now);
-                let entry = Entry::born((run, attempts));
-                open.push(&entry, now);
-                done.runs.push(entry.run);
-            }
-            write_open(transaction, &open).await?;
-            done.done = done.runs.len() as u64;
-        }
+        Ok(done)
     }
-    Ok(done)
 }
 
 /// Whether an operation is the one after what is stored, which is held until the transaction ends.

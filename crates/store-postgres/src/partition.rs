@@ -144,6 +144,7 @@ pub(crate) fn state_code(run: &Run) -> i16 {
         "failed" => FAILED[0],
         "timed_out" => FAILED[1],
         "cancelled" => 13,
+        "missed" => 14,
         _ => 10,
     }
 }

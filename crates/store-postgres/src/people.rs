@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_domain::id::{RunId, Version};
+use punctual_domain::id::{JobId, RunId, Version};
 use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::policy::overlap::Overlap;
 use punctual_store::Refused;
 use punctual_store::record::decode_run;
 
@@ -11,6 +12,7 @@ use crate::client::Client;
 use crate::error::Failed;
 use crate::fire::SHARE_SHARDS;
 use crate::open_runs::OpenColumns;
+use crate::overlap::{look, mark, take_jobs};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::row::{DELETED, Entry, is_held, job_uuid};
@@ -21,7 +23,8 @@ const LOCK_ENDED: &str = "
 select class, record from history where class in (0, 1, 2, 3, 4) and seq = $1 for update";
 
 const VERSIONS: &str = "
-select j.version, j.state, j.version = $2 or exists (select from job_versions v where v.id = $1 and v.version = $2)
+select j.version, j.state, j.version = $2 or exists (select from job_versions v where v.id = $1 and v.version = $2),
+    j.record::json #> '{policies,overlap}' is not null
 from jobs j where j.id = $1";
 
 impl Postgres {
@@ -88,18 +91,22 @@ pub(crate) async fn redrive(
     if run.id() != id {
         return Ok(Err(Refused::NoRun));
     }
-    if let Err(refused) = lifecycle::apply(&mut run, Event::Redriven { at: now }) {
+    if let Err(refused) = lifecycle::apply(&mut run.clone(), Event::Redriven { at: now, is_behind: false }) {
         return Ok(Err(refused.into()));
     }
-    // Its own version of the job may be gone by now; it goes on with the current one.
+    let version = run.version.0 as i32;
     let find = transaction.prepare_cached(VERSIONS).await?;
-    match transaction.query_opt(&find, &[&job_uuid(run.job), &(run.version.0 as i32)]).await? {
-        Some(row) if row.get::<_, i16>(1) != DELETED => {
-            if !row.get::<_, bool>(2) {
-                run.version = Version(row.get::<_, i32>(0) as u32);
-            }
-        }
-        _ => return Ok(Err(Refused::NoJob)),
+    let row = transaction.query_opt(&find, &[&job_uuid(run.job), &version]).await?;
+    let Some(row) = row.filter(|row| row.get::<_, i16>(1) != DELETED) else {
+        return Ok(Err(Refused::NoJob));
+    };
+    // Its own version of the job may be gone by now; it goes on with the current one.
+    if !row.get::<_, bool>(2) {
+        run.version = Version(row.get::<_, i32>(0) as u32);
+    }
+    let is_behind = row.get(3) && is_any_open(transaction, run.job).await?;
+    if let Err(refused) = lifecycle::apply(&mut run, Event::Redriven { at: now, is_behind }) {
+        return Ok(Err(refused.into()));
     }
     let delete = transaction.prepare_cached("delete from history where class = $1 and seq = $2").await?;
     transaction.execute(&delete, &[&class, &sequence]).await?;
@@ -109,5 +116,16 @@ pub(crate) async fn redrive(
     let mut open = OpenColumns::default();
     open.push(&entry, now);
     write_open(transaction, &open).await?;
+    if is_behind {
+        mark(transaction, &[job_uuid(entry.run.job)]).await?;
+    }
     Ok(Ok(entry.run))
+}
+
+/// Whether a run must wait for its turn, in a job whose runs must not overlap. It is decided after all others that are.
+async fn is_any_open(transaction: &Work<'_>, job: JobId) -> Result<bool, Failed> {
+    take_jobs(transaction, [job]).await?;
+    // Any policy but `allow` will do: all of them hold it.
+    let open = look(transaction, [(job, Overlap::Skip)]).await?;
+    Ok(open.get(&job).is_some_and(|open| Overlap::Skip.holds_redriven(*open)))
 }

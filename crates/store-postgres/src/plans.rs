@@ -5,23 +5,29 @@
 
 use punctual_testing::Postgres as Server;
 
-use crate::claim::{LEASE, PROMOTE};
+use crate::claim::{LEASE, PROMOTE, TAKE_REQUIRING};
 use crate::complete::EXCHANGE;
 use crate::connect::Options;
 use crate::due::{DELETE_DUE, FIND_DUE, MORE_OF_SHARDS};
 use crate::ended::{HOLD, LOOK_AT_LISTS};
 use crate::fire::{FIRE, PROGRESS};
 use crate::jobs::JOB_VERSIONS;
+use crate::lapse::{CORRECT, LAPSED, NEXT_LAPSE};
+use crate::overlap::{ACCOUNTED, AHEAD, FIRST_BEHIND, HOLD_AHEAD, LEFT_BEHIND, LOOK, MARK};
 use crate::placement::{RENEW, TAKE_OVER};
 use crate::postgres::Postgres;
 use crate::put_jobs::HOLDERS;
 
-const STATEMENTS: [(&str, &str); 14] = [
+const STATEMENTS: [(&str, &str); 25] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
     ("LEASE", LEASE),
     ("PROMOTE", PROMOTE),
+    ("TAKE_REQUIRING", TAKE_REQUIRING),
+    ("LAPSED", LAPSED),
+    ("NEXT_LAPSE", NEXT_LAPSE),
+    ("CORRECT", CORRECT),
     ("DELETE_DUE", DELETE_DUE),
     ("FIND_DUE", FIND_DUE),
     ("MORE_OF_SHARDS", MORE_OF_SHARDS),
@@ -30,6 +36,13 @@ const STATEMENTS: [(&str, &str); 14] = [
     ("HOLD", HOLD),
     ("LOOK_AT_LISTS", LOOK_AT_LISTS),
     ("RENEW", RENEW),
+    ("HOLD_AHEAD", HOLD_AHEAD),
+    ("LOOK", LOOK),
+    ("MARK", MARK),
+    ("AHEAD", AHEAD),
+    ("FIRST_BEHIND", FIRST_BEHIND),
+    ("ACCOUNTED", ACCOUNTED),
+    ("LEFT_BEHIND", LEFT_BEHIND),
     ("TAKE_OVER", TAKE_OVER),
 ];
 
@@ -38,17 +51,19 @@ const COUNT_EMPTY: &str = "
 alter table due set (autovacuum_enabled = off); alter table jobs set (autovacuum_enabled = off);
 alter table job_versions set (autovacuum_enabled = off); alter table job_keys set (autovacuum_enabled = off);
 alter table open_runs set (autovacuum_enabled = off); alter table shards set (autovacuum_enabled = off);
-alter table ended_lists set (autovacuum_enabled = off);
+alter table ended_lists set (autovacuum_enabled = off); alter table ledger set (autovacuum_enabled = off);
 insert into due select n % 256, n, 1, 1, gen_random_uuid(), 1, n from generate_series(1, 5000) n;
 insert into jobs select gen_random_uuid(), 1, 1, 0, 0, null, '' from generate_series(1, 5000);
 insert into job_versions select id, version, tenant, record from jobs;
 insert into job_keys select 1, id::text, id from jobs;
 insert into open_runs
     select n, 1, n % 3, 1, 0, n, n, 0, 1, gen_random_uuid(), null, 'default', '' from generate_series(1, 5000) n;
+insert into ledger select id, 1, 1, 1, 0, 1, 1 from jobs;
 insert into ended_lists (forget_at, count, jobs, versions) select n, 0, '{}', '{}' from generate_series(1, 5000) n;
 delete from due; delete from jobs; delete from job_versions; delete from job_keys; delete from open_runs;
-delete from ended_lists; delete from shards;
-analyze due; analyze jobs; analyze job_versions; analyze job_keys; analyze open_runs; analyze ended_lists; analyze shards";
+delete from ended_lists; delete from shards; delete from ledger;
+analyze due; analyze jobs; analyze job_versions; analyze job_keys; analyze open_runs; analyze ended_lists; analyze shards;
+analyze ledger";
 
 #[tokio::test]
 async fn statements_over_lists_go_by_an_index_whatever_was_counted() {

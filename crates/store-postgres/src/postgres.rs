@@ -7,22 +7,22 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health,
-    Heartbeat, Held, Hint, JobFilter, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter,
-    Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
+    Health, Heartbeat, Held, Hint, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Put,
+    Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
-use crate::calls::{Calls, unconnected};
+use crate::calls::Calls;
 use crate::connect::{Connections, Options, Time, check_sessions, without_password};
 use crate::depth::Depth;
-use crate::error::{Failed, OpenError, failed};
+use crate::error::{OpenError, failed};
 use crate::leases::Leases;
 use crate::migrate::migrate;
 use crate::partition::Partitions;
 use crate::row::millis;
 use crate::sequences::Sequences;
 use crate::transfer::refuse_unfinished;
-use crate::wakeups::Wakeups;
+use crate::wakeups::{Hints, Wakeups};
 
 /// A database that many nodes share.
 #[derive(Debug)]
@@ -67,12 +67,11 @@ impl Postgres {
     pub async fn open(options: &Options) -> Result<Self, OpenError> {
         check_sessions(options).await?;
         let connections = Connections::new(options)?;
-        let unreachable = |failed: Failed| OpenError::Unreachable { reason: Error::from(failed).to_string() };
-        let mut client = connections.get().await.map_err(|error| unreachable(unconnected(&error)))?;
+        let mut client = connections.get().await.map_err(|error| OpenError::from(&error))?;
         let shard_count = migrate(&mut client, options).await?;
         refuse_unfinished(&client).await?;
         let depth = Depth::default();
-        depth.load(&client).await.map_err(unreachable)?;
+        depth.load(&client).await?;
         drop(client);
         let wakeups = Wakeups::start(options.hints, connections.servers());
         Ok(Postgres {
@@ -87,6 +86,27 @@ impl Postgres {
             wakeups,
             calls: Calls::default(),
             doubt: options.doubt,
+            patience: options.patience,
+        })
+    }
+
+    /// A standby to read from. It need not be within reach.
+    pub(crate) fn replica(options: &Options) -> Result<Self, OpenError> {
+        let connections = Connections::new(options)?;
+        Ok(Postgres {
+            address: without_password(&options.address),
+            // Nothing of the kind is told to others.
+            wakeups: Wakeups::start(Hints::Off, connections.servers()),
+            connections,
+            // Nothing is written, so nothing is put into a shard.
+            shard_count: 0,
+            time: options.time,
+            sequences: Sequences::new(options.time),
+            leases: Leases::default(),
+            partitions: Partitions::default(),
+            depth: Depth::default(),
+            calls: Calls::of_replica(),
+            doubt: options.patience,
             patience: options.patience,
         })
     }
@@ -249,7 +269,7 @@ impl Store for Postgres {
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Concluded, Refused>>, Error> {
         self.write("complete", self.complete(conclusions, now)).await
     }
 
@@ -263,6 +283,14 @@ impl Store for Postgres {
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         self.write("cancel", self.cancel(&cancellations, now)).await
+    }
+
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+        self.read("lapsed", || self.lapsed(shards, now, limit)).await
+    }
+
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.write("lapse", self.lapse(&lapses, now)).await
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

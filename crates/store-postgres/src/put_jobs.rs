@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_domain::id::{JobId, Sequence, ShardId, Version};
+use punctual_domain::id::{JobId, RunId, Sequence, ShardId, Version};
+use punctual_domain::policy::overlap::Overlap;
 use punctual_store::{Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -16,6 +17,7 @@ use crate::ended::end_jobs;
 use crate::error::Failed;
 use crate::fire::SHARE_SHARDS;
 use crate::open_runs::{OpenColumns, WRITE_OPEN, open_params};
+use crate::overlap::{admit, take_jobs};
 use crate::postgres::{Postgres, transact};
 use crate::requests::remember;
 use crate::row::{DELETED, Entry, is_held, job_id, job_record, job_state, job_uuid, shards};
@@ -84,13 +86,19 @@ impl Postgres {
             let transaction = Work::begin(&mut client).await?;
             let share = transaction.prepare_cached(SHARE_SHARDS).await?;
             let held = transaction.query(&share, &[&shards]).await?;
+            // All at once, in their order: each is decided after the one before.
+            let ruled = triggers.iter().filter(|trigger| trigger.birth.overlap != Overlap::Allow);
+            let ruled: Vec<JobId> = ruled.map(|trigger| trigger.job).collect();
+            if !ruled.is_empty() {
+                take_jobs(&transaction, ruled).await?;
+            }
             let mut answers = Vec::with_capacity(triggers.len());
             for (trigger, sequence) in triggers.iter().zip(&sequences) {
                 if !is_held(&held, trigger.job.shard()) {
                     answers.push(Err(Refused::Elsewhere));
                     continue;
                 }
-                answers.push(trigger_one(&transaction, trigger, *sequence, now).await?);
+                answers.push(self.trigger_one(&transaction, trigger, *sequence, now).await?);
             }
             transaction.commit(self).await?;
             Ok(answers)
@@ -240,37 +248,42 @@ pub(crate) async fn write_open(transaction: &Work<'_>, open: &OpenColumns) -> Re
     Ok(())
 }
 
-async fn trigger_one(
-    transaction: &Work<'_>,
-    trigger: &Trigger,
-    sequence: Sequence,
-    now: Timestamp,
-) -> Result<Result<Run, Refused>, Failed> {
-    let find = transaction.prepare_cached("select version, state, tenant from jobs where id = $1").await?;
-    let tenant = match transaction.query_opt(&find, &[&job_uuid(trigger.job)]).await? {
-        None => return Ok(Err(Refused::NoJob)),
-        Some(row) if row.get::<_, i16>(1) == DELETED => return Ok(Err(Refused::NoJob)),
-        Some(row) if row.get::<_, i32>(0) != trigger.version.0 as i32 => {
-            return Ok(Err(Refused::WrongVersion { current: Version(row.get::<_, i32>(0) as u32) }));
-        }
-        Some(row) => punctual_domain::TenantId(row.get::<_, i32>(2) as u32),
-    };
-    let of = Parent { job: trigger.job, tenant, version: trigger.version };
-    let (run, attempts) = trigger.birth.clone().into_run(of, sequence, now);
-    if let Some(request) = &trigger.request {
-        let result = match request.result.is_empty() {
-            true => run.id().to_string(),
-            false => request.result.clone(),
+impl Postgres {
+    async fn trigger_one(
+        &self,
+        transaction: &Work<'_>,
+        trigger: &Trigger,
+        sequence: Sequence,
+        now: Timestamp,
+    ) -> Result<Result<Run, Refused>, Failed> {
+        let find =
+            transaction.prepare_cached("select version, state, tenant from jobs where id = $1").await?;
+        let tenant = match transaction.query_opt(&find, &[&job_uuid(trigger.job)]).await? {
+            None => return Ok(Err(Refused::NoJob)),
+            Some(row) if row.get::<_, i16>(1) == DELETED => return Ok(Err(Refused::NoJob)),
+            Some(row) if row.get::<_, i32>(0) != trigger.version.0 as i32 => {
+                return Ok(Err(Refused::WrongVersion { current: Version(row.get::<_, i32>(0) as u32) }));
+            }
+            Some(row) => punctual_domain::TenantId(row.get::<_, i32>(2) as u32),
         };
-        let request = Subject { result, ..request.clone() };
-        if remember(transaction, &[(&request, trigger.job.shard())], now).await? != [true] {
-            return Ok(Err(Refused::Repeated));
+        let admission = match admit(transaction, trigger.job, vec![trigger.birth.clone()]).await?.wholly() {
+            Ok(admission) => admission,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        if let Some(request) = &trigger.request {
+            let result = match request.result.is_empty() {
+                true => RunId::new(sequence, trigger.job.shard()).to_string(),
+                false => request.result.clone(),
+            };
+            let request = Subject { result, ..request.clone() };
+            if remember(transaction, &[(&request, trigger.job.shard())], now).await? != [true] {
+                return Ok(Err(Refused::Repeated));
+            }
         }
+        let of = Parent { job: trigger.job, tenant, version: trigger.version };
+        let runs = self.give_births(transaction, of, admission, &[sequence], now).await?;
+        Ok(runs.into_iter().next().ok_or(Refused::NoRun))
     }
-    let mut born = OpenColumns::default();
-    born.push(&Entry::born((run.clone(), attempts)), now);
-    write_open(transaction, &born).await?;
-    Ok(Ok(run))
 }
 
 impl Change {

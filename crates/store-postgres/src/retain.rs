@@ -60,6 +60,7 @@ impl Postgres {
             done += u64::from(self.drop_partition(&partition).await?);
         }
         let client = self.connection().await?;
+        let at = now;
         let (now, limit) = (millis(now), limit as i64);
         done += client.execute(FORGET_LATE, &[&now, &limit, &LATE]).await.map_err(failed)?;
         done += client.execute(FORGET_REQUESTS, &[&now, &limit]).await.map_err(failed)?;
@@ -68,6 +69,7 @@ impl Postgres {
         if !has_more {
             done += self.forget_jobs(now, limit).await?;
         }
+        done += self.release_left_behind(at, limit).await?;
         client.execute(FORGET_VERSIONS, &[]).await.map_err(failed)?;
         client.execute(FORGET_WORKERS, &[&now]).await.map_err(failed)?;
         Ok(done)

@@ -53,7 +53,9 @@ impl Entry {
     pub(crate) fn line(&self, now: Timestamp) -> i16 {
         match self.run.state {
             RunState::Running(_) => RUNNING,
+            _ if self.run.is_behind() => BEHIND,
             _ if self.run.available_at > now => DELAYED,
+            _ if !self.run.requires.is_empty() => REQUIRING,
             _ => READY,
         }
     }
@@ -65,6 +67,10 @@ pub(crate) const DELAYED: i16 = 0;
 pub(crate) const READY: i16 = 1;
 /// A worker holds it.
 pub(crate) const RUNNING: i16 = 2;
+/// It waits for an earlier run of its job.
+pub(crate) const BEHIND: i16 = 3;
+/// It may be claimed by workers that have what it requires.
+pub(crate) const REQUIRING: i16 = -1;
 
 /// The states of jobs, as a column.
 pub(crate) const ACTIVE: i16 = 0;

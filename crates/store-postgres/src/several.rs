@@ -6,40 +6,56 @@
 
 mod homes;
 mod identity;
+mod lists;
 mod merge;
 mod moving;
 mod parts;
+mod replicas;
 mod route;
 mod verbs;
 mod work;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use punctual_store::Error;
 
-use crate::connect::Options;
+use crate::connect::{Options, Role};
 use crate::error::OpenError;
 use crate::postgres::Postgres;
 use homes::Homes;
+use replicas::Replicas;
 
 /// The databases of an installation.
 #[derive(Debug)]
 pub struct Several {
     /// In the order of their numbers. The first has what is not of any shard: who the tenants are, and the settings.
-    databases: Vec<Postgres>,
+    databases: Arc<[Postgres]>,
     shard_count: u16,
     /// Where shards live, as last seen.
     homes: Mutex<Arc<Homes>>,
+    /// When that was last seen to have changed.
+    moved_at: Mutex<Instant>,
+    replicas: Replicas,
 }
 
 impl Several {
     /// Connects to all of them and brings their schemas up to date. An empty database that is not one of them yet joins
-    /// them, and gets shards when some are moved there.
+    /// them, and gets shards when some are moved there. Replicas are used once they are found to be some: they need not be
+    /// within reach, and nothing is written to them.
     pub async fn open(options: &[Options]) -> Result<Self, OpenError> {
-        let databases = identity::open(options).await?;
+        let is_database = |one: &&Options| one.role == Role::Database;
+        let databases: Vec<Options> = options.iter().filter(is_database).cloned().collect();
+        let databases: Arc<[Postgres]> = identity::open(&databases).await?.into();
         let shard_count = databases.first().map_or(0, |database| database.shard_count);
-        let several =
-            Several { databases, shard_count, homes: Mutex::new(Arc::new(Homes::unknown(shard_count))) };
+        let replicas = Replicas::start(&databases, options)?;
+        let several = Several {
+            databases,
+            shard_count,
+            homes: Mutex::new(Arc::new(Homes::unknown(shard_count))),
+            moved_at: Mutex::new(Instant::now()),
+            replicas,
+        };
         let homes = several
             .find_homes()
             .await
@@ -48,6 +64,11 @@ impl Several {
             0 => Ok(several),
             missing => Err(OpenError::Missing { missing, known: several.known().await }),
         }
+    }
+
+    /// When a shard was last seen to have moved.
+    fn moved_at(&self) -> Instant {
+        *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where they are, without passwords.

@@ -101,10 +101,26 @@ const DAMAGES: &[Damage] = &[
     Damage("update open_runs set tenant = 2 where line = 2", "has another tenant than job"),
     Damage("update open_runs set line = 1 where line = 2", "is running and waits in a line"),
     Damage("update open_runs set line = 2 where line = 1", "waits in 0 lines"),
+    Damage("update open_runs set line = 1 where line = 3", "waits for an earlier run and in a line"),
+    Damage(
+        "update open_runs set behind = behind + 1 where line = 3",
+        "waits for an earlier run and in a line",
+    ),
+    Damage(
+        "update open_runs set start_by = null where line = 3",
+        "until a time that its column does not have",
+    ),
+    Damage("update open_runs set is_followed = false", "and there is none that would let them go on"),
+    Damage(
+        "delete from open_runs o where is_followed and line < 3",
+        "and there is none that would let them go on",
+    ),
+    Damage("update open_runs set line = 5 where line = 1", "waits in 0 lines"),
     Damage("update open_runs set available_at = available_at + 1", "waits for another time than its own"),
     Damage("update open_runs set shard = (shard + 1) % 16", "waits in another shard than its own"),
     Damage("update open_runs set queue = 'other'", "waits in another queue than its own"),
     Damage("update open_runs set urgency = 99", "waits in another turn than its own"),
+    Damage("update open_runs set start_by = start_by + 1", "until a time that its column does not have"),
     Damage("update open_runs set worker = null where line = 2", "is held by another worker"),
     Damage("update open_runs set record = '\\x00'", "a record that ends too early"),
     Damage(

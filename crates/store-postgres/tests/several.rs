@@ -2,9 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, OperationId, ShardId};
+use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::overlap::Overlap;
+use punctual_domain::{Outcome, Run};
 use punctual_store::conformance::{Case, SHARDS, World};
 use punctual_store::{DueQuery, Error, JobFilter, MoveState, MoveStep, PageRequest, Shards, Store};
 use punctual_store_postgres::{Hints, OpenError, Options, Several, Time};
@@ -93,6 +97,32 @@ async fn a_move_is_gone_on_with_by_others_and_whoever_was_overtaken_does_nothing
     let stale = store.move_shards(MoveStep { to: 0, ..back(19) }).await;
     let is_over = homes(&store)[1].is_empty();
     assert!(is_over || matches!(stale, Err(Error::Unavailable { .. })), "{stale:?}");
+}
+
+/// Runs that wait for each other move with their shard, in the middle of it all, and go on there.
+#[tokio::test]
+async fn runs_that_wait_for_each_other_go_on_where_their_shard_went() {
+    let store = Arc::new(Several::open(&[options(), options()]).await.unwrap());
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let mut job = world.job("queued");
+    job.spec.policies.overlap = Overlap::QueueAll { max: 9 };
+    world.try_put(world.put(job.clone(), Some(world.now))).await.unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(world.try_fire(&job, world.now).await.unwrap()[0].id());
+        world.advance(Duration::from_secs(60));
+    }
+    let mut held = world.claim(worker, 9).await;
+    for (place, to) in [1, 0, 1, 0, 1].into_iter().enumerate() {
+        assert_eq!(held.iter().map(Run::id).collect::<Vec<_>>(), [ids[place]], "at {place}");
+        // It was claimed in one database, and ends in the other.
+        move_all(&store, vec![job.id.shard()], to).await;
+        let ended = world.conclude(worker, &held[0], Outcome::Succeeded, Verdict::Succeed).await;
+        assert_eq!(ended.unwrap().id(), ids[place]);
+        held = world.claim(worker, 9).await;
+    }
+    assert_eq!(held, []);
 }
 
 #[tokio::test]

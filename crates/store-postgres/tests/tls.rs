@@ -53,7 +53,7 @@ async fn encrypted(server: &Server, host: &str, parameters: &str) -> Result<(), 
     let address = format!("postgres://punctual@{host}:{}/postgres?{parameters}", server.port());
     match Schema::read(&Options::new(address)).await {
         Ok(_) => Ok(()),
-        Err(OpenError::Unreachable { reason }) => Err(reason),
+        Err(OpenError::Refused { reason }) => Err(reason),
         Err(error) => panic!("{error}"),
     }
 }

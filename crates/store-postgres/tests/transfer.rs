@@ -143,6 +143,7 @@ fn a_database_in_use_is_not_moved_and_an_unfinished_copy_is_not_served() {
             address: None,
             release: "0".into(),
             roles: Roles::ALL,
+            labels: Default::default(),
             started_at: now,
             capacity: 1,
             clock_ahead: jiff::SignedDuration::ZERO,

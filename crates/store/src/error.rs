@@ -60,6 +60,12 @@ pub enum Refused {
     /// The operation has gone on or ended meanwhile, or is not there.
     #[error("the operation is at another step")]
     StaleStep,
+    /// Other runs of the job are open, and its overlap policy makes no more than so many beside them.
+    #[error("other runs of the job are open, and {room} more may be")]
+    Overlap {
+        /// How many of those that were asked for could be born.
+        room: usize,
+    },
     /// The run cannot take this event.
     #[error(transparent)]
     Lifecycle(#[from] lifecycle::Refused),

@@ -17,6 +17,8 @@ pub struct Figures {
     pub waits: Durations,
     /// What went wrong, by kind; all kinds there are.
     pub faults: Vec<Fault>,
+    /// Copies that lists may be read from.
+    pub replicas: Vec<Replica>,
 }
 
 impl Figures {
@@ -42,6 +44,7 @@ impl Figures {
                 None => self.faults.push(fault),
             }
         }
+        self.replicas.extend(other.replicas);
         self
     }
 }
@@ -57,6 +60,19 @@ pub struct Fault {
     pub failed: u64,
 }
 
+/// A copy that lists may be read from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replica {
+    /// Where it is, without a password.
+    pub address: String,
+    /// How old what it has may be, if that is known.
+    pub lag: Option<Duration>,
+    /// Whether lists are read from it now.
+    pub is_used: bool,
+    /// Pages that were read from it.
+    pub reads: u64,
+}
+
 /// Runs that wait, by lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting([u64; Lane::ALL.len()]);
@@ -65,6 +81,11 @@ impl Waiting {
     /// How many wait in a lane.
     pub fn of(&self, lane: Lane) -> u64 {
         self.0[usize::from(lane.rank())]
+    }
+
+    /// Whether some wait, and all of them in the last lane.
+    pub fn is_batch_only(&self) -> bool {
+        Lane::ALL.iter().all(|lane| (self.of(*lane) > 0) == (*lane == Lane::Batch))
     }
 
     /// Some more wait.

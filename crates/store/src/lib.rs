@@ -4,11 +4,14 @@
 //! is the readable reference that says what each verb means; [`conformance`] is the one suite that
 //! every store passes. Nothing here knows SQL, HTTP or a clock.
 
+mod admission;
 mod attendance;
 pub mod check;
 mod error;
 mod figures;
 mod health;
+mod line;
+mod lists;
 mod liveness;
 mod memory;
 mod page;
@@ -19,17 +22,20 @@ mod verbs;
 
 pub mod conformance;
 
+pub use admission::{Admission, Admitted, is_ruled};
 pub use attendance::{Attendance, Attendances};
 pub use error::{Error, Refused};
-pub use figures::{Durations, Fault, Figures, Waiting};
+pub use figures::{Durations, Fault, Figures, Replica, Waiting};
 pub use health::Health;
+pub use line::{MARK, line_of, may_take};
+pub use lists::Lists;
 pub use liveness::Liveness;
 pub use memory::Memory;
 pub use page::{EXAMINED_MAX, Page, PageRequest};
 pub use store::{Hint, LOOK_AHEAD, Store};
 pub use verbs::{
-    Birth, Cancellation, Carry, CarryTo, Claim, Conclusion, Due, DueKey, DuePage, DueQuery, DueWhen, Effect,
-    Expect, Firing, Heartbeat, Held, Home, JobFilter, MoveState, MoveStep, Moved, OpenRuns, OperationFilter,
-    Parent, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Successor, Trigger,
-    ledger_entry,
+    Birth, Cancellation, Carry, CarryTo, Claim, Concluded, Conclusion, Due, DueKey, DuePage, DueQuery,
+    DueWhen, Effect, Expect, Firing, Heartbeat, Held, Home, JobFilter, Lapse, Lapsed, MoveState, MoveStep,
+    Moved, OpenRuns, OperationFilter, Otherwise, Parent, Put, RunDetail, RunFilter, Runnable, Shards, Step,
+    Stepped, Stored, Subject, Successor, Trigger, ledger_entry,
 };

@@ -11,11 +11,12 @@ use crate::attendance::Attendance;
 use crate::error::{Error, Refused};
 use crate::figures::Figures;
 use crate::health::Health;
+use crate::lists::Lists;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, Home, JobFilter,
-    MoveStep, Moved, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored,
-    Subject, Trigger,
+    Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, Home,
+    JobFilter, Lapse, Lapsed, MoveStep, Moved, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards,
+    Step, Stepped, Stored, Subject, Trigger,
 };
 
 /// How far ahead a node may look in a store that others write to as well. What they make due sooner than this, it
@@ -59,6 +60,11 @@ pub trait Store: Send + Sync + 'static {
     /// Its databases, if it may have several.
     fn homes(&self) -> Vec<Home> {
         Vec::new()
+    }
+
+    /// Where lists for people are read, if not from the store itself: from copies of it that may be some seconds behind.
+    fn lists(&self) -> Option<&dyn Lists> {
+        None
     }
 
     /// Takes the move of shards to another of its databases on by a step.
@@ -144,7 +150,7 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<Vec<Result<(), Refused>>, Error>;
 
-    /// Runs outside the schedule. A request that is remembered without a result gets the run's id.
+    /// Runs outside the schedule, unless the job's overlap policy has no place for them. A request that is remembered without a result gets the run's id.
     async fn trigger(
         &self,
         triggers: Vec<Trigger>,
@@ -159,7 +165,8 @@ pub trait Store: Send + Sync + 'static {
     /// Whether due entries are still there: what was due then and is not now has been fired.
     async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error>;
 
-    /// Fires due entries: a compare-and-set per entry on exactly this slot, epoch and version.
+    /// Fires due entries: a compare-and-set per entry on exactly this slot, epoch and version. Births are decided against
+    /// the open runs of their job: one that is not to be is an entry of the ledger.
     async fn fire(
         &self,
         firings: Vec<Firing>,
@@ -168,7 +175,8 @@ pub trait Store: Send + Sync + 'static {
 
     // Claim, execute, complete, reclaim.
 
-    /// Leases claimable runs to a worker, in order.
+    /// Leases claimable runs to a worker, in order. Those whose turn it is and that may not start any more come back
+    /// among them without a lease, for the caller to end.
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error>;
 
     /// When the first waiting run may be claimed.
@@ -177,23 +185,29 @@ pub trait Store: Send + Sync + 'static {
     /// A worker's sign of life, with everything it holds.
     async fn heartbeat(&self, worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Result<Heartbeat, Error>;
 
-    /// Records the ends of attempts.
+    /// Records the ends of attempts. Where that ends a run, the next that waited for it goes on in the same commit.
     async fn complete(
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error>;
+    ) -> Result<Vec<Result<Concluded, Refused>>, Error>;
 
     /// Running runs whose worker is dead, or does not list them, for longer than `lease`. The worker is
     /// marked dead first.
     async fn expired(&self, lease: Duration, now: Timestamp, limit: usize) -> Result<Vec<Run>, Error>;
 
-    /// Ends waiting runs and asks running ones to stop.
+    /// Ends waiting runs and asks running ones to stop. The end of one lets the next go on, as in [`Store::complete`].
     async fn cancel(
         &self,
         cancellations: Vec<Cancellation>,
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error>;
+
+    /// Waiting runs that may not start any more, and when the next one may not.
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error>;
+
+    /// Ends waiting runs that may not start any more.
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error>;
 
     // History and dead letters.
 
@@ -214,7 +228,7 @@ pub trait Store: Send + Sync + 'static {
         page: PageRequest<Timestamp>,
     ) -> Result<Page<LedgerEntry, Timestamp>, Error>;
 
-    /// Dead runs go on: the same run, the next attempt.
+    /// Dead runs go on: the same run, the next attempt. Where runs must not overlap, one waits for its turn.
     async fn redrive(&self, runs: &[RunId], now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error>;
 
     /// Dead runs stay as they are and leave the dead letters.

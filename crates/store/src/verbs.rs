@@ -8,10 +8,11 @@ use punctual_domain::job::{Job, JobState, Lane};
 use punctual_domain::ledger::Fate;
 use punctual_domain::lifecycle::{self, Event, Verdict};
 use punctual_domain::operation::{self, Operation};
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Cause, Run, RunState, WaitingFor};
+use punctual_domain::run::{Cause, Run, RunState, StartBy, WaitingFor};
 pub use punctual_domain::work::{Heartbeat, Held};
-use punctual_domain::{Attempt, LedgerEntry, Report};
+use punctual_domain::{Attempt, Labels, LedgerEntry, Report};
 use punctual_schedule::Progress;
 
 /// A set of shards.
@@ -124,6 +125,8 @@ pub struct Put {
     pub birth: Option<Birth>,
     /// What happens to its open runs.
     pub open_runs: OpenRuns,
+    /// Its runs may overlap from now on: those that wait for an earlier one go on.
+    pub lets_overlap: bool,
     /// Slots that this change skips.
     pub ledger: Vec<LedgerEntry>,
     /// The `Idempotency-Key` of the request, remembered in the same commit.
@@ -236,10 +239,14 @@ pub struct Birth {
     pub part: u32,
     /// When it may be claimed.
     pub available_at: Timestamp,
+    /// Until when it may start, if the job says.
+    pub start_by: Option<StartBy>,
     /// The job's type.
     pub kind: Option<Arc<str>>,
     /// Who executes, as the job says.
     pub queue: Arc<str>,
+    /// What it requires of the worker, as the job says.
+    pub requires: Labels,
     /// How urgent, as the job says.
     pub lane: Lane,
     /// How urgent inside tenant and lane, as the job says.
@@ -250,6 +257,10 @@ pub struct Birth {
     pub correlation_id: Option<Arc<str>>,
     /// Born running, leased to this worker: fire and claim in one write.
     pub claimed_by: Option<WorkerId>,
+    /// What happens if other runs of the job are open.
+    pub overlap: Overlap,
+    /// The slot before it, with which it shares an entry of the ledger if overlap skips both.
+    pub previous: Option<Timestamp>,
 }
 
 impl Birth {
@@ -268,16 +279,22 @@ impl Birth {
                 false => WaitingFor::Capacity,
             }),
             available_at: self.available_at,
+            start_by: self.start_by,
             attempt: 0,
             charged: 0,
             lost: 0,
             kind: self.kind,
             queue: self.queue,
+            requires: self.requires,
             retention: self.retention,
             lane: self.lane,
             priority: self.priority,
             started_at: None,
             finished_at: None,
+            reason: None,
+            redriven_at: None,
+            // A slot of the past is not late: its time begins when it may run.
+            turn_at: (self.cause == Cause::Backfill).then_some(self.available_at.max(now)),
             is_cancel_requested: false,
             correlation_id: self.correlation_id,
         };
@@ -327,6 +344,32 @@ pub struct Firing {
     pub progress: Option<Progress>,
     /// A new operation that makes runs for slots which this firing passes over.
     pub operation: Option<Operation>,
+    /// What follows if overlap leaves the slot without a run, where that is something else.
+    pub otherwise: Option<Otherwise>,
+}
+
+/// What follows a slot that gets no run, for jobs that count their fires: it is not one of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Otherwise {
+    /// As [`Firing::next`].
+    pub next: Option<Due>,
+    /// As [`Firing::over`].
+    pub over: Option<Retention>,
+}
+
+impl Firing {
+    /// Whose runs are born.
+    pub fn parent(&self) -> Parent {
+        Parent { job: self.due.key.job, tenant: self.due.key.tenant, version: self.due.version }
+    }
+
+    /// The same if overlap leaves its slot without a run.
+    pub fn without_run(self) -> Firing {
+        match self.otherwise {
+            Some(Otherwise { next, over }) => Firing { next, over, progress: None, ..self },
+            None => self,
+        }
+    }
 }
 
 /// Asks for a run outside the schedule.
@@ -351,10 +394,24 @@ pub struct Claim {
     pub worker: WorkerId,
     /// Queues it serves; empty for all.
     pub queues: Vec<Arc<str>>,
+    /// What it has, for runs that require it.
+    pub labels: Labels,
     /// Shards to look in.
     pub shards: Shards,
     /// At most so many runs.
     pub limit: usize,
+}
+
+impl Claim {
+    /// Whether it may take a run.
+    pub fn takes(&self, run: &Run) -> bool {
+        self.shards.contains(run.job.shard()) && self.serves(&run.queue) && self.labels.meet(&run.requires)
+    }
+
+    /// Whether it serves a queue.
+    pub fn serves(&self, queue: &str) -> bool {
+        self.queues.is_empty() || self.queues.iter().any(|served| **served == *queue)
+    }
 }
 
 /// The end of an attempt, and what was decided.
@@ -370,6 +427,21 @@ pub struct Conclusion {
     pub verdict: Verdict,
     /// If the run ends: what that means for a job that counts from completion.
     pub successor: Option<Successor>,
+}
+
+/// What the end of an attempt came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Concluded {
+    /// The run as it is now.
+    pub run: Run,
+    /// The run that waited for it and goes on.
+    pub released: Option<RunId>,
+}
+
+impl From<Run> for Concluded {
+    fn from(run: Run) -> Self {
+        Concluded { run, released: None }
+    }
 }
 
 /// What the end of a run brings, for jobs that count from completion. The end is recorded as the job's last
@@ -391,6 +463,24 @@ pub struct Cancellation {
     pub run: RunId,
     /// If that ends it: what that means for a job that counts from completion.
     pub successor: Option<Successor>,
+}
+
+/// Ends a run whose next attempt did not start in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lapse {
+    /// Which.
+    pub run: RunId,
+    /// What that means for a job that counts from completion.
+    pub successor: Option<Successor>,
+}
+
+/// Waiting runs whose next attempt did not start in time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lapsed {
+    /// The runs, the longest overdue first.
+    pub runs: Vec<Run>,
+    /// When the first of the others lapses, whenever that is.
+    pub next_at: Option<Timestamp>,
 }
 
 /// A run with its attempts.
@@ -494,7 +584,8 @@ pub enum Effect {
     Redrive(Vec<RunId>),
     /// What [`crate::Store::acknowledge`] does, each run for itself.
     Acknowledge(Vec<RunId>),
-    /// Runs of a job. Refused with `NoJob` or `WrongVersion` unless the job is there at this version, in whatever state.
+    /// Runs of a job. Refused with `NoJob` or `WrongVersion` unless the job is there at this version, in whatever state;
+    /// with `Overlap` if the line in which they would wait has not room for all of them.
     Births {
         /// The job.
         job: JobId,
@@ -502,6 +593,8 @@ pub enum Effect {
         version: Version,
         /// The runs.
         births: Vec<Birth>,
+        /// The job is over: it is kept as long as these runs.
+        is_over: bool,
     },
 }
 

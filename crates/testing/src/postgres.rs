@@ -61,6 +61,15 @@ impl Postgres {
 
     /// A standby that follows this server, each commit of which waits for it from now on.
     pub fn standby(&self) -> Postgres {
+        let standby = self.follower();
+        self.psql("postgres", "alter system set synchronous_standby_names = '*'");
+        self.psql("postgres", "select pg_reload_conf()");
+        self.wait_for_follower("sync");
+        standby
+    }
+
+    /// A standby that follows this server, for which nothing waits.
+    pub fn follower(&self) -> Postgres {
         let (programs, folder) = (programs(), folder("postgres"));
         run(
             as_user(&folder, &programs.join("pg_basebackup"))
@@ -69,17 +78,35 @@ impl Postgres {
                 .args(["-d", &self.url("postgres")]),
             Run::Always,
         );
-        let standby = Postgres::launch(programs, folder, free_port(), &["fsync=off"]);
-        self.psql("postgres", "alter system set synchronous_standby_names = '*'");
-        self.psql("postgres", "select pg_reload_conf()");
-        let follows = "select count(*) from pg_stat_replication where sync_state = 'sync'";
+        // It takes no fewer connections than what it follows, or it does not start.
+        let connections = format!("max_connections={}", self.psql("postgres", "show max_connections"));
+        let standby = Postgres::launch(programs, folder, free_port(), &["fsync=off", &connections]);
+        self.wait_for_follower("async");
+        standby
+    }
+
+    fn wait_for_follower(&self, state: &str) {
+        let follows = format!("select count(*) from pg_stat_replication where sync_state = '{state}'");
         for _ in 0..600 {
-            if self.psql("postgres", follows) == "1" {
-                return standby;
+            if self.psql("postgres", &follows) == "1" {
+                return;
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
         panic!("the standby does not follow within 30 seconds");
+    }
+
+    /// Stops or goes on with applying what this standby receives, and waits until it is so.
+    pub fn pause_replay(&self, is_paused: bool) {
+        let (verb, state) = if is_paused { ("pause", "paused") } else { ("resume", "not paused") };
+        self.psql("postgres", &format!("select pg_wal_replay_{verb}()"));
+        for _ in 0..600 {
+            if self.psql("postgres", "select pg_get_wal_replay_pause_state()") == state {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("the standby is not {state} within 30 seconds");
     }
 
     /// Lets a standby take writes.

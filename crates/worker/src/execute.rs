@@ -1,7 +1,7 @@
 //! Executes an attempt: the side effect, by its target.
 //!
 //! Runs on a worker that holds the lease. Promise: a report of the same shape for every target, within the
-//! attempt's timeout; this is the only place that tells targets apart.
+//! attempt's timeout and the run's deadline; this is the only place that tells targets apart.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,10 +10,12 @@ use std::time::Duration;
 use ::http::HeaderValue;
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
-use punctual_domain::attempt::{Failure, Output};
+use punctual_domain::attempt::{DEADLINE, Failure, Output};
 use punctual_domain::job::{Http, Job, Method, Target};
+use punctual_domain::policy::timeouts;
 use punctual_domain::work::Leased;
 use punctual_domain::{Outcome, Report, Run};
+use tokio::time::Instant;
 
 use crate::targets::function::Functions;
 use crate::targets::http::{self, Answer, Call, Cause, Client, Headers, Phase, Response, Secret, names};
@@ -38,7 +40,12 @@ impl Targets {
     /// Executes an attempt.
     pub async fn execute(&self, leased: &Leased) -> Report {
         let started_at = (self.now)();
-        let timeout = leased.job.spec.policies.timeouts.attempt;
+        let begun = Instant::now();
+        let (timeout, is_last) =
+            timeouts::attempt(&leased.job.spec.policies.timeouts, &leased.run, started_at);
+        if timeout.is_zero() {
+            return cut_off(started_at, "there was no time left for this attempt");
+        }
         let report = match &leased.job.spec.target {
             Target::Discard => Ok(succeeded(started_at)),
             // Boxed, because every attempt is a task that would be as large as the largest target.
@@ -52,6 +59,14 @@ impl Targets {
             }
         };
         let report = report.unwrap_or_else(|_| timed_out(started_at, timeout));
+        // A shorter limit, such as that for connecting, is no deadline.
+        let report = match report.outcome {
+            Outcome::TimedOut if is_last && begun.elapsed() >= timeout => {
+                let why = report.error.as_ref().map_or("", |error| &error.message);
+                Report { error: cut_off(started_at, why).error, ..report }
+            }
+            _ => report,
+        };
         // A clock that was set back must not make an attempt end before it began.
         Report { finished_at: (self.now)().max(started_at), ..report }
     }
@@ -225,6 +240,13 @@ fn timed_out(at: Timestamp, timeout: Duration) -> Report {
     Report { outcome: Outcome::TimedOut, ..failed(at, error) }
 }
 
+/// The report of an attempt that had no more time because the deadline of its run was reached.
+fn cut_off(at: Timestamp, why: &str) -> Report {
+    let message = format!("the deadline of the run was reached: {why}");
+    let error = Failure { code: DEADLINE.into(), message, is_retryable: false, retry_after: None };
+    Report { outcome: Outcome::TimedOut, ..failed(at, error) }
+}
+
 /// The report of an attempt that was stopped because somebody asked.
 pub(crate) fn cancelled(at: Timestamp) -> Report {
     Report { outcome: Outcome::Cancelled, ..succeeded(at) }
@@ -239,4 +261,30 @@ pub(crate) fn broken(at: Timestamp) -> Report {
         retry_after: None,
     };
     failed(at, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_domain::attempt::CODES;
+
+    /// What a job may name is what attempts fail with.
+    #[test]
+    fn every_code_of_a_failure_can_be_named_by_a_job() {
+        let sources = [
+            include_str!("targets/http/answer.rs"),
+            include_str!("targets/function.rs"),
+            include_str!("execute.rs").split("#[cfg(test)]").next().unwrap_or_default(),
+        ];
+        let mut found = Vec::new();
+        for line in sources.iter().flat_map(|source| source.lines()) {
+            let quoted = ["} => \"", "(_) => \"", "failure(\"", "code: \""]
+                .iter()
+                .find_map(|before| line.split_once(before).and_then(|(_, rest)| rest.split('"').next()));
+            found.extend(quoted.filter(|word| !word.contains(' ')));
+        }
+        assert!(found.len() >= 12, "{found:?}");
+        for code in found {
+            assert!(CODES.contains(&code), "{code}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Spec, Target};
 use punctual_domain::lifecycle::{self, Event};
@@ -152,16 +152,21 @@ fn leased(number: u64, target: Target) -> Leased {
         part: 0,
         state: RunState::Pending(WaitingFor::Capacity),
         available_at: at,
+        start_by: None,
         attempt: 0,
         charged: 0,
         lost: 0,
         queue: "default".into(),
+        requires: Default::default(),
         kind: None,
         retention: Retention::default(),
         lane: Lane::default(),
         priority: 0,
         started_at: None,
         finished_at: None,
+        reason: None,
+        redriven_at: None,
+        turn_at: None,
         is_cancel_requested: false,
         correlation_id: None,
     };
@@ -188,6 +193,47 @@ fn start(engine: &Arc<Engine>, functions: Functions, concurrency: usize) -> Work
 fn outcome(finished: &Finished) -> Option<(Outcome, Option<&str>)> {
     let report = finished.report.as_ref()?;
     Some((report.outcome, report.error.as_ref().map(|error| error.code.as_str())))
+}
+
+/// The same, of a run that is due now and has so long in all.
+fn leased_until(number: u64, target: Target, deadline: Duration) -> Leased {
+    let mut leased = leased(number, target);
+    leased.run.scheduled_for = Timestamp::now();
+    let mut job = Job::clone(&leased.job);
+    job.spec.policies.timeouts.deadline = Some(deadline);
+    Leased { job: Arc::new(job), ..leased }
+}
+
+#[tokio::test]
+async fn an_attempt_has_what_is_left_of_its_runs_deadline() {
+    let engine = Arc::new(Engine::default());
+    let (calls, release) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut functions = Functions::default();
+    let (count, gate) = (Arc::clone(&calls), Arc::clone(&release));
+    functions.insert("waits", move |_| {
+        let (count, gate) = (Arc::clone(&count), Arc::clone(&gate));
+        async move {
+            count.fetch_add(1, Ordering::SeqCst);
+            while !gate.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Ok(None)
+        }
+    });
+    let worker = start(&engine, functions, 10);
+    let mut over = leased_until(2, function("waits"), Duration::from_millis(1));
+    over.run.scheduled_for -= SignedDuration::from_secs(60);
+    engine.give(leased_until(0, function("waits"), Duration::from_millis(50)));
+    engine.give(leased_until(1, Target::Discard, Duration::from_secs(3_600)));
+    engine.give(over);
+    let mut finished = engine.finished(3).await;
+    finished.sort_by_key(|one| one.run.sequence);
+    let outcomes: Vec<_> = finished.iter().map(outcome).collect();
+    let cut_off = Some((Outcome::TimedOut, Some("deadline")));
+    assert_eq!(outcomes, [cut_off, Some((Outcome::Succeeded, None)), cut_off]);
+    assert!(calls.load(Ordering::SeqCst) <= 1, "without time there is no call");
+    release.store(true, Ordering::SeqCst);
+    worker.stop(Duration::from_secs(5)).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 //! function from facts to a decision.
 
 pub mod catch_up;
+pub mod failures;
+pub mod overlap;
 pub mod retention;
 pub mod retry;
 pub mod timeouts;
@@ -11,6 +13,8 @@ pub mod timeouts;
 pub struct Policies {
     /// What happens to slots reached too late.
     pub catch_up: catch_up::CatchUp,
+    /// What happens when a run is to be born while others are open.
+    pub overlap: overlap::Overlap,
     /// When a failed attempt is followed by another.
     pub retry: retry::Retry,
     /// How long things may take.

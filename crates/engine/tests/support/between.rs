@@ -11,9 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing, Heartbeat,
-    Held, JobFilter, Memory, OperationFilter, Page, PageRequest, Put, Refused, RunDetail, RunFilter,
-    Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing,
+    Heartbeat, Held, JobFilter, Lapse, Lapsed, Lists, Memory, OperationFilter, Page, PageRequest, Put,
+    Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -26,6 +26,8 @@ pub(crate) struct Between {
     pub(crate) loses_answers: AtomicBool,
     /// Asked once when the next run may be claimed, it fails.
     pub(crate) loses_sight: AtomicBool,
+    /// Nobody is told which runs may not start any more.
+    pub(crate) hides_lapsed: AtomicBool,
     /// Nothing is done or answered.
     pub(crate) is_down: AtomicBool,
     /// How often it was asked.
@@ -36,6 +38,46 @@ pub(crate) struct Between {
     pub(crate) page_max: AtomicUsize,
     /// How far the store's own clock is ahead of the caller's.
     pub(crate) stores_clock_ahead: Mutex<SignedDuration>,
+    /// What lists are read from, if not from the store.
+    pub(crate) copy: Option<Old>,
+}
+
+/// A copy of a store, as it was.
+pub(crate) struct Old(pub(crate) Memory);
+
+#[async_trait]
+impl Lists for Old {
+    async fn list_jobs(
+        &self,
+        filter: &JobFilter,
+        page: PageRequest<JobId>,
+    ) -> Result<Page<Stored, JobId>, Error> {
+        self.0.list_jobs(filter, page).await
+    }
+
+    async fn runs(
+        &self,
+        filter: &RunFilter,
+        page: PageRequest<Sequence>,
+    ) -> Result<Page<Run, Sequence>, Error> {
+        self.0.runs(filter, page).await
+    }
+
+    async fn ledger(
+        &self,
+        job: JobId,
+        page: PageRequest<Timestamp>,
+    ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
+        self.0.ledger(job, page).await
+    }
+
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        page: PageRequest<OperationId>,
+    ) -> Result<Page<Operation, OperationId>, Error> {
+        self.0.operations(filter, page).await
+    }
 }
 
 impl Between {
@@ -45,11 +87,13 @@ impl Between {
             before_step: Mutex::default(),
             loses_answers: AtomicBool::new(false),
             loses_sight: AtomicBool::new(false),
+            hides_lapsed: AtomicBool::new(false),
             is_down: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
             damages: Mutex::default(),
             page_max: AtomicUsize::new(usize::MAX),
             stores_clock_ahead: Mutex::default(),
+            copy: None,
         }
     }
 
@@ -84,6 +128,10 @@ macro_rules! between {
                 self.store.is_shared()
             }
 
+            fn lists(&self) -> Option<&dyn Lists> {
+                self.copy.as_ref().map(|copy| copy as &dyn Lists)
+            }
+
             async fn placement(&self, now: Timestamp) -> Result<Placement, Error> {
                 self.reach()?;
                 let placement = self.store.placement(now).await?;
@@ -107,6 +155,14 @@ macro_rules! between {
                 match self.loses_sight.swap(false, Ordering::Relaxed) {
                     true => Err(Error::Unavailable { reason: "the connection broke off".into() }),
                     false => self.store.next_available_at(shards).await,
+                }
+            }
+
+            async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+                self.reach()?;
+                match self.hides_lapsed.load(Ordering::Relaxed) {
+                    true => Ok(Lapsed::default()),
+                    false => self.store.lapsed(shards, now, limit).await,
                 }
             }
 
@@ -145,8 +201,9 @@ between! {
         fn put_jobs(puts: Vec<Put>, now: Timestamp) -> Vec<Result<(), Refused>>;
         fn trigger(triggers: Vec<Trigger>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn fire(firings: Vec<Firing>, now: Timestamp) -> Vec<Result<Vec<Run>, Refused>>;
-        fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Concluded, Refused>>;
         fn cancel(cancellations: Vec<Cancellation>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn lapse(lapses: Vec<Lapse>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn redrive(runs: &[RunId], now: Timestamp) -> Vec<Result<Run, Refused>>;
     }
     fn acquire(owner: WorkerId, shards: Shards, ttl: Duration, now: Timestamp) -> Vec<(ShardId, Epoch)>;

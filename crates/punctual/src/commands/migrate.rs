@@ -58,7 +58,9 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         match error {
-            OpenError::Address { .. } | OpenError::NoSession { .. } => Failure::Input(error.to_string()),
+            OpenError::Address { .. } | OpenError::NoSession { .. } | OpenError::Refused { .. } => {
+                Failure::Input(error.to_string())
+            }
             OpenError::Unreachable { .. } => Failure::Unreachable(error.to_string()),
             OpenError::OlderSchema { .. }
             | OpenError::NewerSchema { .. }

@@ -1,5 +1,6 @@
 //! Writing results: tables for people, JSON for programs.
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Context;
@@ -61,6 +62,12 @@ pub(crate) fn safe(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
+/// Labels as people write them.
+pub(crate) fn labels(labels: &BTreeMap<String, String>) -> String {
+    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    labels.join(", ")
+}
+
 /// The state of a job or run, or an outcome, in its colour.
 pub(crate) fn state(word: &str) -> Cell {
     let cell = Cell::new(word);
@@ -70,7 +77,7 @@ pub(crate) fn state(word: &str) -> Cell {
     match word {
         "active" | "succeeded" => cell.fg(Color::Green),
         "failed" | "timed_out" | "lost" => cell.fg(Color::Red),
-        "paused" | "cancelled" | "pending" => cell.fg(Color::Yellow),
+        "paused" | "cancelled" | "pending" | "missed" => cell.fg(Color::Yellow),
         "running" => cell.fg(Color::Cyan),
         _ => cell,
     }

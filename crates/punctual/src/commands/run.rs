@@ -84,13 +84,16 @@ enum State {
     Failed,
     TimedOut,
     Cancelled,
+    Missed,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
 enum WaitingFor {
     Time,
     Capacity,
     Retry,
+    EarlierRun,
 }
 
 /// The word of a choice, as the API has it.
@@ -170,9 +173,15 @@ fn page(run: &Run, now: Timestamp) -> String {
     fact("run", summary.id.clone());
     fact("job", format!("{} (version {})", summary.job_id, summary.job_version));
     let state = match (&summary.waiting_for, summary.available_at) {
-        (Some(what), Some(at)) => {
-            format!("{}, waits for {what} until {}", summary.state, moment::full(at, now))
+        (Some(_), Some(at)) if at <= now && !summary.requires.is_empty() => {
+            format!("{}, waits for a worker with {}", summary.state, output::labels(&summary.requires))
         }
+        (Some(what), Some(at)) => {
+            let limit = summary.start_by.map(|by| format!(", to start by {}", moment::full(by, now)));
+            let limit = limit.unwrap_or_default();
+            format!("{}, waits for {what} until {}{limit}", summary.state, moment::full(at, now))
+        }
+        (Some(what), None) => format!("{}, waits for {what}", summary.state),
         _ if summary.is_cancel_requested && summary.finished_at.is_none() => {
             format!("{}, asked to stop", summary.state)
         }
@@ -189,7 +198,13 @@ fn page(run: &Run, now: Timestamp) -> String {
     if let Some(at) = summary.finished_at {
         fact("finished", moment::full(at, now));
     }
+    if let Some(at) = summary.redriven_at {
+        fact("redriven", moment::full(at, now));
+    }
     fact("queue", summary.queue.clone());
+    if !summary.requires.is_empty() {
+        fact("requires", format!("a worker with {}", output::labels(&summary.requires)));
+    }
     if let Some(kind) = &summary.kind {
         fact("type", kind.clone());
     }
@@ -200,15 +215,20 @@ fn page(run: &Run, now: Timestamp) -> String {
     let mut page = output::lines(&facts);
     if !run.attempts.is_empty() {
         page.push('\n');
-        page.push_str(&attempts(&run.attempts));
+        page.push_str(&attempts(&run.attempts, summary.state == "running"));
     }
     page.push_str(&verdict(run));
+    for warning in &run.warnings {
+        page.push_str(&format!("\nwarning: {warning}\n"));
+    }
     page
 }
 
-fn attempts(attempts: &[Attempt]) -> String {
+fn attempts(attempts: &[Attempt], is_running: bool) -> String {
     let mut table = output::table(&["ATTEMPT", "OUTCOME", "STARTED", "TOOK", "STATUS", "PHASES", "ERROR"]);
-    for attempt in attempts {
+    for (place, attempt) in attempts.iter().enumerate() {
+        // Only the last one can be under way.
+        let unreported = if is_running && place + 1 == attempts.len() { "running" } else { "given back" };
         let phases: Vec<String> =
             attempt.phases.iter().map(|phase| format!("{} {:.1}ms", phase.name, phase.duration_ms)).collect();
         let error = attempt.error.as_ref().map(|error| {
@@ -217,7 +237,7 @@ fn attempts(attempts: &[Attempt]) -> String {
         });
         table.add_row(vec![
             Cell::new(attempt.number),
-            output::state(attempt.outcome.as_deref().unwrap_or("running")),
+            output::state(attempt.outcome.as_deref().unwrap_or(unreported)),
             Cell::new(moment::local(attempt.started_at.unwrap_or(attempt.claimed_at))),
             Cell::new(attempt.duration_ms.map(moment::millis).unwrap_or_default()),
             Cell::new(attempt.status.map(|status| status.to_string()).unwrap_or_default()),
@@ -247,11 +267,21 @@ fn shown(output: &Output) -> String {
 
 /// Why it failed and what can be done, in a sentence.
 fn verdict(run: &Run) -> String {
+    let limit = run.summary.reason.as_deref().map(|reason| match reason {
+        "start_window" => "it had not started within its start window",
+        "retry_for" => "`retry_for` allows no later attempt",
+        "deadline" => "its deadline was over",
+        other => other,
+    });
+    if run.summary.state == "missed" {
+        return limit.map(|limit| format!("\nmissed: {limit}\n")).unwrap_or_default();
+    }
     if !matches!(run.summary.state.as_str(), "failed" | "timed_out") {
         return String::new();
     }
     let why = run.attempts.last().and_then(|attempt| attempt.error.as_ref());
     let why = why.map(|error| format!(": {}", output::safe(&error.message))).unwrap_or_default();
     let (state, number, id) = (&run.summary.state, run.summary.attempt, &run.summary.id);
-    format!("\n{state} after attempt {number}{why}\nto try again: punctual run retry {id}\n")
+    let limit = limit.map(|limit| format!("; {limit}")).unwrap_or_default();
+    format!("\n{state} after attempt {number}{why}{limit}\nto try again: punctual run retry {id}\n")
 }

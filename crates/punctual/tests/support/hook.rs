@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// Longer than the period of a job of every second.
+const SLOW: Duration = Duration::from_millis(1_300);
 
 /// A callback as it arrived; header names in lower case.
 #[derive(Clone, Debug)]
@@ -14,7 +18,8 @@ pub(crate) struct Received {
     pub(crate) body: String,
 }
 
-/// The receiver. Paths that begin with `/fail` are answered 500, `/hang` never, `/hold` when they are released.
+/// The receiver. Paths that begin with `/fail` are answered 500, `/hang` never, `/hold` when they are released, `/slow` after
+/// more than a second.
 pub(crate) struct Hook {
     pub(crate) url: String,
     shared: Arc<Shared>,
@@ -67,6 +72,10 @@ fn serve(stream: TcpStream, shared: &Shared) {
             path if path.starts_with("/hold") => {
                 let is_released = shared.is_released.lock().expect("not poisoned");
                 drop(shared.released.wait_while(is_released, |is_released| !*is_released));
+                "200 OK"
+            }
+            path if path.starts_with("/slow") => {
+                std::thread::sleep(SLOW);
                 "200 OK"
             }
             path if path.starts_with("/fail") => "500 Internal Server Error",

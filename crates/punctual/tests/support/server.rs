@@ -59,6 +59,28 @@ impl Server {
         }
     }
 
+    /// Starts the binary on this port, and does not wait until it listens.
+    #[allow(clippy::zombie_processes, reason = "it is waited for when the server is dropped")]
+    pub(crate) fn launch(port: u16, data: &Path, arguments: &[&str]) -> Server {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut child = command()
+            .args(["serve", "--listen", &address.to_string(), "--data"])
+            .arg(data)
+            .args(arguments)
+            .env("PUNCTUAL_TZDATA", "bundled")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut log = child.stderr.take().expect("piped");
+        let log = std::thread::spawn(move || {
+            let mut seen = String::new();
+            // A log that is not text is as good as its end.
+            let _ = log.read_to_string(&mut seen);
+            seen
+        });
+        Server { address, child, log: Some(log) }
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

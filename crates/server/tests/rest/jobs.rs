@@ -249,3 +249,26 @@ async fn tenants_do_not_see_each_other() {
     let unknown = world.call_with("GET /v1/jobs", &[("punctual-tenant", "nobody")], "").await;
     assert_eq!(unknown.problem(), (404, "tenant_not_found".into()));
 }
+
+#[tokio::test]
+async fn overlap_is_shown_changed_and_obeyed() {
+    let world = World::new().await;
+    let body = r#"{"schedule":{"cron":"* * * * *"},"target":{"discard":{}},"overlap":{"policy":"skip"}}"#;
+    let job = world.call("POST /v1/jobs", body).await.expect(201);
+    assert_eq!(job["overlap"]["policy"], "skip");
+    let id = job["id"].as_str().unwrap();
+    let trigger = format!("POST /v1/jobs/{id}/trigger");
+    world.call(&trigger, "").await.expect(201);
+    let refused = world.call(&trigger, "").await;
+    assert_eq!(refused.problem(), (409, "overlap".into()));
+    assert!(refused.text.contains("wait until it has ended, cancel it"), "{}", refused.text);
+    world.advance(180).await;
+    let ledger = world.get(&format!("/v1/jobs/{id}/ledger")).await;
+    let entry = &ledger["items"][0];
+    assert_eq!((&entry["state"], &entry["reason"]), (&"skipped".into(), &"overlap".into()), "{ledger}");
+    let patch = r#"{"overlap":{"policy":"queue_all","max":2}}"#;
+    let changed = world.call(&format!("PATCH /v1/jobs/{id}"), patch).await.expect(200);
+    assert_eq!(changed["overlap"], serde_json::json!({"policy": "queue_all", "max": 2}));
+    let waiting = world.call(&trigger, "").await.expect(201);
+    assert_eq!(waiting["waiting_for"], "earlier_run");
+}

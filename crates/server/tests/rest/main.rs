@@ -8,6 +8,7 @@ mod history;
 mod idempotency;
 mod import;
 mod jobs;
+mod limits;
 mod openapi;
 mod operations;
 mod refused;

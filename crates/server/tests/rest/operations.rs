@@ -114,3 +114,66 @@ async fn catching_up_is_an_operation_that_can_be_cancelled() {
     let entry = &ledger["items"][0];
     assert_eq!((&entry["slots"], &entry["reason"]), (&8.into(), &"cancel".into()), "{ledger}");
 }
+
+#[tokio::test]
+async fn slots_of_the_past_are_counted_and_backfilled() {
+    let world = World::new().await;
+    let job = world.register(r#"{"cron":"*/15 * * * *"}"#).await;
+    let line = format!("POST /v1/jobs/{job}/backfill");
+    let body = r#"{"from":"2026-01-01T06:00:00Z","to":"2026-01-01T09:00:00Z","dry_run":true}"#;
+    let told = world.call(&line, body).await.expect(200);
+    let expected = serde_json::json!({
+        "job_id": job, "slots": 12, "first": "2026-01-01T06:00:00Z", "last": "2026-01-01T08:45:00Z"
+    });
+    assert_eq!(told, expected);
+    assert_eq!(ids(&world.get("/v1/operations").await).len(), 0);
+    let body = r#"{"from":"2026-01-01T06:00:00Z","to":"2026-01-01T09:00:00Z","rate":100,
+                   "overlap":{"policy":"queue_all","max":20}}"#;
+    let key = [("idempotency-key", "once")];
+    let first = world.call_with(&line, &key, body).await;
+    let again = world.call_with(&line, &key, body).await;
+    assert_eq!((again.status.as_u16(), again.header("idempotency-replayed")), (202, "true"));
+    assert_eq!(first.header("location"), again.header("location"));
+    let operation = first.expect(202);
+    assert_eq!((&operation["kind"], &operation["job_id"]), (&"backfill".into(), &job.as_str().into()));
+    assert_eq!(operation["total"], 12);
+    let asked = serde_json::json!({
+        "from": "2026-01-01T06:00:00Z", "to": "2026-01-01T09:00:00Z", "rate": 100,
+        "overlap": {"policy": "queue_all", "max": 20}
+    });
+    assert_eq!(operation["backfill"], asked);
+    world.operate().await;
+    let runs = world.get(&format!("/v1/jobs/{job}/runs?waiting_for=earlier_run")).await;
+    let runs = runs["items"].as_array().unwrap();
+    assert_eq!(runs.len(), 11);
+    assert_eq!((&runs[0]["cause"], &runs[0]["waiting_for"]), (&"backfill".into(), &"earlier_run".into()));
+    assert!(runs[0]["available_at"].is_null(), "{}", runs[0]);
+    let ended = world.get(&format!("/v1/operations/{}", operation["id"].as_str().unwrap())).await;
+    assert_eq!((&ended["state"], &ended["done"]), (&"succeeded".into(), &12.into()));
+}
+
+#[tokio::test]
+async fn a_backfill_that_cannot_be_is_refused_with_the_way_out() {
+    let world = World::new().await;
+    let job = world.register(r#"{"cron":"*/15 * * * *"}"#).await;
+    let line = format!("POST /v1/jobs/{job}/backfill");
+    for (body, pointer, said) in [
+        ("{}", "/from", "`from` is missing"),
+        (r#"{"from":1,"to":2,"rate":0}"#, "/rate", "0 is not in 1 to 10000"),
+        (r#"{"from":1,"to":2,"overlap":{"policy":"wait"}}"#, "/overlap/policy", "`wait` is not known"),
+        (r#"{"from":2,"to":2}"#, "/to", "`to` is not later than `from`"),
+        (r#"{"from":1,"to":"2026-01-01T12:00:01Z"}"#, "/to", "`to` is in the future"),
+        (r#"{"from":1,"to":2}"#, "", "the schedule has no slot between"),
+        (r#"{"from":0,"to":"2026-01-01T00:00:00Z"}"#, "/to", "these are 1963584 slots, at most 100000"),
+    ] {
+        let reply = world.call(&line, body).await;
+        assert_eq!(reply.problem(), (422, "invalid_request".into()), "{body}");
+        let error = &reply.json()["errors"][0];
+        assert_eq!(error["pointer"], pointer, "{error}");
+        assert!(error["detail"].as_str().unwrap().starts_with(said), "{error}");
+    }
+    world.call(&format!("POST /v1/jobs/{job}/pause"), "").await.expect(200);
+    let paused = world.call(&line, r#"{"from":0,"to":86400}"#).await;
+    assert_eq!(paused.problem(), (409, "wrong_state".into()));
+    assert!(paused.text.contains("resume it first"), "{}", paused.text);
+}

@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_api::health::{Check, Version};
 use punctual_domain::attempt::{Failure, Outcome, Output, Report};
 use punctual_domain::id::WorkerId;
+use punctual_domain::run::Run;
 use punctual_domain::work::Finished;
 use punctual_engine::fire::Epochs;
 use punctual_engine::{Clock, Engine, Entropy, ManualClock};
@@ -179,6 +180,11 @@ impl World {
         }
     }
 
+    /// Ends what may not start any more, as the loop does.
+    pub(crate) async fn lapse(&self) -> usize {
+        self.engine.lapse(&self.epochs).await.unwrap().runs.len()
+    }
+
     /// Does the steps of operations that may be done now, as the loop does.
     pub(crate) async fn operate(&self) {
         while self.engine.operate(&self.epochs).await.unwrap().steps > 0 {}
@@ -186,10 +192,31 @@ impl World {
 
     /// Claims everything that waits and ends it in this way.
     pub(crate) async fn work(&self, outcome: Outcome) -> usize {
-        let claim = Claim { worker: self.worker, queues: Vec::new(), shards: Shards::All, limit: 100 };
-        let now = self.clock.now();
+        let claimed = self.claim().await;
+        self.finish(claimed, outcome, Duration::from_millis(25)).await
+    }
+
+    /// Claims everything that waits and lets it succeed after so many seconds.
+    pub(crate) async fn work_for(&self, seconds: u64) -> usize {
+        let claimed = self.claim().await;
+        self.clock.advance(SignedDuration::from_secs(seconds as i64));
+        self.finish(claimed, Outcome::Succeeded, Duration::from_secs(seconds)).await
+    }
+
+    async fn claim(&self) -> Vec<Run> {
+        let claim = Claim {
+            worker: self.worker,
+            queues: Vec::new(),
+            labels: Default::default(),
+            shards: Shards::All,
+            limit: 100,
+        };
+        self.store.claim(claim, self.clock.now()).await.unwrap()
+    }
+
+    /// Ends what was claimed when it began.
+    async fn finish(&self, claimed: Vec<Run>, outcome: Outcome, took: Duration) -> usize {
         let mut finished = Vec::new();
-        let claimed = self.store.claim(claim, now).await.unwrap();
         for run in claimed {
             let job =
                 self.store.job_versions(&[(run.job, run.version)]).await.unwrap().remove(0).unwrap().job;
@@ -199,10 +226,11 @@ impl World {
                 is_retryable: false,
                 retry_after: None,
             });
+            let started_at = run.lease().unwrap().claimed_at;
             let report = Report {
                 outcome,
-                started_at: now,
-                finished_at: now + SignedDuration::from_millis(25),
+                started_at,
+                finished_at: started_at + took,
                 error,
                 output: Some(Output { bytes: b"hello".to_vec(), is_truncated: false }),
                 status: Some(500),

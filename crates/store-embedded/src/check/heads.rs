@@ -1,7 +1,7 @@
 //! What open runs say about themselves, in a temporary table: their jobs, their lines and their order ask for it.
 
 use punctual_domain::run::RunState;
-use punctual_store::Error;
+use punctual_store::{Error, line_of};
 use rusqlite::{Connection, params};
 
 use super::Checked;
@@ -18,12 +18,12 @@ fn collect(connection: &Connection) -> Result<(), Error> {
         .execute_batch(
             "create temp table heads (seq integer primary key, job blob not null, version integer not null, \
              tenant integer not null, is_running integer not null, available_at integer not null, \
-             queue text not null, shard integer not null)",
+             queue text not null, shard integer not null, lapses_after integer)",
         )
         .map_err(failed)?;
     let transaction = connection.unchecked_transaction().map_err(failed)?;
     let mut insert = transaction
-        .prepare("insert into temp.heads values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")
+        .prepare("insert into temp.heads values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")
         .map_err(failed)?;
     super::tables::each(connection, &format!("select {COLUMNS} from open_runs order by seq"), |row| {
         let Ok(entry) = row::read(row) else { return Ok(()) };
@@ -36,8 +36,9 @@ fn collect(connection: &Connection) -> Result<(), Error> {
                 run.tenant.0,
                 matches!(run.state, RunState::Running(_)),
                 millis(run.available_at),
-                &*run.queue,
-                run.job.shard().0
+                &*line_of(&run),
+                run.job.shard().0,
+                run.lapses_after().map(millis)
             ])
             .map(|_| ())
             .map_err(failed)

@@ -12,11 +12,12 @@ use super::listed::Listed;
 use crate::error::failed;
 use crate::origin::Origin;
 use crate::partition::{KEPT, Partition, Partitions};
-use crate::row::{self, COLUMNS, Entry, millis};
+use crate::row::{self, COLUMNS, Entry, millis, place};
 
 pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("history", |checked| walk(checked, connection));
     checked.attempt("history", |checked| twins(checked, connection));
+    checked.attempt("open_runs", |checked| left_behind(checked, connection));
 }
 
 /// Walks all tables of runs at once, always on with the oldest: a sequence that comes twice comes twice in a row. The
@@ -25,7 +26,8 @@ fn walk(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
     // Who a run is, in few bytes, in a temporary file.
     connection
         .execute_batch(
-            "create temp table seen (key blob not null, seq integer not null, shard integer not null)",
+            "create temp table seen (key blob not null, seq integer not null, shard integer not null); \
+             create temp table open_of (job blob not null, is_behind integer not null)",
         )
         .map_err(failed)?;
     let partitions = Partitions::load(connection)?;
@@ -63,6 +65,7 @@ fn walk(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
         "select (select count(*) from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4) \
               + (select count(*) from delayed where available_at = ?3 and seq = ?4)",
     )?;
+    let mut note_open = prepare("insert into open_of values (?1, ?2)")?;
     let mut before: Option<(Sequence, &str)> = None;
     connection.execute_batch("begin").map_err(failed)?;
     loop {
@@ -85,12 +88,13 @@ fn walk(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
         match side.place {
             Place::Open => {
                 let key = params![
-                    run.lane.rank(),
+                    place(run),
                     -i64::from(run.priority),
                     millis(run.available_at),
                     sequence.as_i64()
                 ];
                 open(checked, run, lines.query_row(key, |row| row.get(0)).map_err(failed)?);
+                note_open.execute(params![run.job.as_bytes(), run.is_behind()]).map_err(failed)?;
             }
             Place::Kept | Place::Partition(_) => ended(checked, table, side.place, run),
         }
@@ -206,11 +210,20 @@ fn open(checked: &mut Checked, run: &Run, places: i64) {
                 checked.find("open_runs", format!("run {id} is running and waits in a line"));
             }
         }
+        RunState::Pending(_) if run.is_behind() => {
+            if places != 0 {
+                checked.find("open_runs", format!("run {id} waits for an earlier run and in a line"));
+            }
+        }
         RunState::Pending(_) if places != 1 => {
             checked.find("open_runs", format!("run {id} waits in {places} lines, and not in one"));
         }
         RunState::Pending(_) => {}
-        RunState::Succeeded | RunState::Failed | RunState::TimedOut | RunState::Cancelled => {
+        RunState::Succeeded
+        | RunState::Failed
+        | RunState::TimedOut
+        | RunState::Cancelled
+        | RunState::Missed => {
             checked.find("open_runs", format!("run {id} has {} and is open", run.state.as_str()));
         }
     }
@@ -285,6 +298,16 @@ fn twins(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
             checked.find("history", format!("runs {one} and {other} are for the same slot of the same job"));
         }
         before = Some(this);
+        Ok(())
+    })
+}
+
+/// A run that waits for an earlier one has one ahead of it.
+fn left_behind(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    let sql = "select job from open_of group by job having min(is_behind) = 1 order by job";
+    super::tables::each(connection, sql, |row| {
+        let job = JobId::from_bytes(row.get(0).map_err(failed)?);
+        checked.find("open_runs", format!("runs of job {job} wait for an earlier run, and there is none"));
         Ok(())
     })
 }

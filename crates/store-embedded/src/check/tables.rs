@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use punctual_domain::id::{JobId, ShardId};
-use punctual_domain::operation::Kind;
 use punctual_domain::tenant::TenantName;
 use punctual_store::Error;
 use punctual_store::record::fate_of;
@@ -24,6 +23,7 @@ pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("job_keys", |checked| keys(checked, connection));
     checked.attempt("job_versions", |checked| versions(checked, connection));
     checked.attempt("ready", |checked| lines(checked, connection));
+    checked.attempt("lapses", |checked| lapses(checked, connection));
     checked.attempt("partitions", |checked| partitions(checked, connection));
     checked.attempt("ledger", |checked| ledger(checked, connection));
     checked.attempt("operations", |checked| operations(checked, connection));
@@ -129,6 +129,30 @@ fn lines(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
+/// What is listed with a time to start until is an open run that waits and has it, and the other way round.
+fn lapses(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    // The first format had no limits, and so no list of them.
+    if checked.format < 2 {
+        return Ok(());
+    }
+    let sql = "select l.seq, h.seq is not null and h.lapses_after is l.start_by and h.shard = l.shard \
+               from lapses l left join temp.heads h on h.seq = l.seq";
+    each(connection, sql, |row| {
+        if !row.get::<_, bool>(1).map_err(failed)? {
+            let run: i64 = row.get(0).map_err(failed)?;
+            checked.find("lapses", format!("run {run} is listed and does not wait until then"));
+        }
+        Ok(())
+    })?;
+    let sql = "select h.seq from temp.heads h where h.lapses_after is not null and not exists \
+               (select 1 from lapses l where l.start_by = h.lapses_after and l.seq = h.seq)";
+    each(connection, sql, |row| {
+        let run: i64 = row.get(0).map_err(failed)?;
+        checked.find("lapses", format!("run {run} may start until a time and is not listed"));
+        Ok(())
+    })
+}
+
 fn partitions(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
     let partitions = Partitions::load(connection)?;
     let mut newest: BTreeMap<u16, Partition> = BTreeMap::new();
@@ -217,11 +241,11 @@ fn operations(checked: &mut Checked, connection: &Connection) -> Result<(), Erro
         {
             checked.find("operations", format!("operation {id} is not where its state says"));
         }
-        if let Kind::CatchUp(catch_up) = &operation.kind
+        if let Some(job) = operation.kind.job()
             && operation.is_running()
-            && !jobs.exists(params![catch_up.job.as_bytes(), operation.tenant.0]).map_err(failed)?
+            && !jobs.exists(params![job.as_bytes(), operation.tenant.0]).map_err(failed)?
         {
-            let what = format!("operation {id} is for job {}, which is not there", catch_up.job);
+            let what = format!("operation {id} is for job {job}, which is not there");
             checked.find("operations", what);
         }
         Ok(())

@@ -9,5 +9,5 @@ pub(crate) use jobs::{
     due, is_due, job_by_key, job_versions, jobs, list_jobs, next_available_at, read_job, request, tenants,
 };
 pub(crate) use operations::{decode, operation, operations, runnable};
-pub(crate) use runs::{ledger, run};
+pub(crate) use runs::{lapsed, ledger, run};
 pub(crate) use search::{ended_run, runs};

@@ -1,10 +1,10 @@
-//! A run by its id, and the ledger.
+//! A run by its id, those that lapse, and the ledger.
 
 use jiff::Timestamp;
 use punctual_domain::LedgerEntry;
-use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
+use punctual_domain::id::{JobId, RunId, Sequence, ShardId, TenantId};
 use punctual_store::record::fate_of;
-use punctual_store::{Error, Page, PageRequest, RunDetail};
+use punctual_store::{Error, Lapsed, Page, PageRequest, RunDetail, Shards};
 use rusqlite::{Connection, params};
 
 use super::search::ended_run;
@@ -29,6 +29,33 @@ pub(super) fn find(connection: &Connection, table: &str, sequence: Sequence) -> 
     let mut statement = connection.prepare_cached(&sql).map_err(failed)?;
     let mut rows = statement.query([sequence.as_i64()]).map_err(failed)?;
     rows.next().map_err(failed)?.map(row::read).transpose()
+}
+
+pub(crate) fn lapsed(
+    connection: &Connection,
+    shards: &Shards,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Lapsed, Error> {
+    let snapshot = connection.unchecked_transaction().map_err(failed)?;
+    // One process owns all shards, so hardly a row is read in vain.
+    let sql = "select start_by, seq, shard from lapses order by start_by, seq";
+    let mut statement = snapshot.prepare_cached(sql).map_err(failed)?;
+    let mut rows = statement.query([]).map_err(failed)?;
+    let mut lapsed = Lapsed::default();
+    while let Some(row) = rows.next().map_err(failed)? {
+        if !shards.contains(ShardId(row.get(2).map_err(failed)?)) {
+            continue;
+        }
+        let at = timestamp(row.get(0).map_err(failed)?)?;
+        if at >= now || lapsed.runs.len() >= limit {
+            lapsed.next_at = Some(at);
+            break;
+        }
+        let sequence = Sequence::from_i64(row.get(1).map_err(failed)?);
+        lapsed.runs.extend(find(&snapshot, "open_runs", sequence)?.map(|entry| entry.run));
+    }
+    Ok(lapsed)
 }
 
 pub(crate) fn ledger(

@@ -10,14 +10,14 @@ use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Run, RunState};
 use punctual_store::record::{decode_job, encode_job, encode_operation, encode_run, fate_code};
 use punctual_store::transfer::{EndedJob, EndedRun, Piece};
-use punctual_store::{Error, RunDetail, Stored};
+use punctual_store::{Error, RunDetail, Stored, line_of};
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
 
 use super::cells::{Cells, Place};
 use super::export::ended_at;
 use crate::error::failed;
 use crate::partition::{KEPT, stray};
-use crate::row::millis;
+use crate::row::{millis, place};
 use crate::write::{JobCode, LISTED, listed, urgency};
 
 /// Writes pieces inside a transaction. `now` is when the copy began.
@@ -126,8 +126,15 @@ impl Import<'_> {
         )?;
         let born = self.cells.born(self.connection, run, self.now)?;
         self.place(run, born)?;
+        if let Some(at) = run.lapses_after() {
+            self.line(
+                "insert or replace into lapses values (?1, ?2, ?3)",
+                params![millis(at), sequence, run.job.shard().0],
+            )?;
+        }
         match run.state {
             RunState::Running(_) => Ok(()),
+            _ if run.is_behind() => Ok(()),
             _ if run.available_at > self.now => self.line(
                 "insert or replace into delayed values (?1, ?2, ?3)",
                 params![millis(run.available_at), sequence, run.job.shard().0],
@@ -135,12 +142,12 @@ impl Import<'_> {
             _ => self.line(
                 "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6)",
                 params![
-                    run.lane.rank(),
+                    place(run),
                     urgency(run),
                     millis(run.available_at),
                     sequence,
                     run.job.shard().0,
-                    &*run.queue
+                    &*line_of(run)
                 ],
             ),
         }

@@ -1,10 +1,10 @@
-//! Cancel, redrive, acknowledge: what people do to runs.
+//! Cancel, lapse, redrive, acknowledge: what happens to runs outside of an attempt.
 
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_domain::id::RunId;
+use punctual_domain::id::{JobId, RunId};
 use punctual_domain::lifecycle::{self, Event};
-use punctual_store::{Cancellation, Error, Refused};
+use punctual_store::{Cancellation, Error, Lapse, Refused, Successor};
 use rusqlite::{OptionalExtension, params};
 
 use super::{Answer, JobCode, refuse};
@@ -15,29 +15,41 @@ use crate::writer::Batch;
 
 impl Batch<'_> {
     pub(crate) fn cancel(&mut self, cancellation: &Cancellation, now: Timestamp) -> Answer<Run> {
+        self.end_waiting(cancellation.run, Event::Cancelled { at: now }, cancellation.successor, now)
+    }
+
+    pub(crate) fn lapse(&mut self, lapse: &Lapse, now: Timestamp) -> Answer<Run> {
+        self.end_waiting(lapse.run, Event::Lapsed { at: now }, lapse.successor, now)
+    }
+
+    /// Something happens to an open run that ends it if it waits.
+    fn end_waiting(
+        &mut self,
+        id: RunId,
+        event: Event,
+        successor: Option<Successor>,
+        now: Timestamp,
+    ) -> Answer<Run> {
         self.check()?;
-        let id = cancellation.run;
-        let Some(mut entry) = self.open_run(id.sequence())?.filter(|entry| entry.run.id() == id) else {
-            match self.ended(id)? {
-                None => refuse!(Refused::NoRun),
-                Some((entry, _)) => refuse!(lifecycle::Refused::WrongState {
-                    state: entry.run.state.as_str(),
-                    event: "cancelled"
-                }),
-            }
+        let open = self.open_run(id.sequence())?.filter(|entry| entry.run.id() == id);
+        let Some(mut entry) = open else {
+            let Some((mut entry, _)) = self.ended(id)? else { refuse!(Refused::NoRun) };
+            let refused = lifecycle::apply(&mut entry.run, event).err();
+            return Ok(Err(refused.map_or(Refused::NoRun, Refused::from)));
         };
         let before = entry.run.clone();
-        if let Err(refused) = lifecycle::apply(&mut entry.run, Event::Cancelled { at: now }) {
+        if let Err(refused) = lifecycle::apply(&mut entry.run, event) {
             refuse!(refused);
         }
         let run = entry.run.clone();
         if run.state.is_ended() {
-            if let Err(refused) = self.check_successor(run.job, cancellation.successor)? {
+            if let Err(refused) = self.check_successor(run.job, successor)? {
                 return Ok(Err(refused));
             }
             self.dequeue(&before)?;
             self.end(&entry)?;
-            self.succeed(run.job, cancellation.successor, now)?;
+            self.succeed(run.job, successor, now)?;
+            self.release(run.job, now)?;
         } else {
             self.keep_open(entry, now)?;
         }
@@ -51,7 +63,8 @@ impl Batch<'_> {
             refuse!(lifecycle::Refused::WrongState { state, event: "redriven" });
         }
         let Some((mut entry, table)) = self.ended(id)? else { refuse!(Refused::NoRun) };
-        if let Err(refused) = lifecycle::apply(&mut entry.run, Event::Redriven { at: now }) {
+        let is_behind = self.open_of(entry.run.job).is_any() && self.is_ruled(entry.run.job)?;
+        if let Err(refused) = lifecycle::apply(&mut entry.run, Event::Redriven { at: now, is_behind }) {
             refuse!(refused);
         }
         // Its own version of the job may be gone by now; it goes on with the current one.
@@ -91,6 +104,16 @@ impl Batch<'_> {
     /// An ended run and the table it is in.
     fn ended(&self, id: RunId) -> Result<Option<(Entry, String)>, Error> {
         ended_run(self.connection, &self.memory.partitions, id)
+    }
+
+    /// Whether a job has another overlap policy than `allow`.
+    fn is_ruled(&self, job: JobId) -> Result<bool, Error> {
+        let sql = "select record ->> '$.policies.overlap' is not null from jobs where id = ?1";
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.query_row([job.as_bytes()], |row| row.get(0)).optional())
+            .map(|found| found.unwrap_or(false))
+            .map_err(failed)
     }
 
     fn has_version(&self, entry: &Entry) -> Result<bool, Error> {

@@ -1,15 +1,14 @@
 //! Complete: one outcome, under the current lease.
 
 use jiff::Timestamp;
-use punctual_domain::Run;
 use punctual_domain::lifecycle::{self, Event};
-use punctual_store::{Conclusion, Refused};
+use punctual_store::{Concluded, Conclusion, Refused};
 
 use super::{Answer, refuse};
 use crate::writer::Batch;
 
 impl Batch<'_> {
-    pub(crate) fn complete(&mut self, conclusion: Conclusion, now: Timestamp) -> Answer<Run> {
+    pub(crate) fn complete(&mut self, conclusion: Conclusion, now: Timestamp) -> Answer<Concluded> {
         self.check()?;
         let Conclusion { worker, held, report, verdict, successor } = conclusion;
         let stale = Refused::Lifecycle(lifecycle::Refused::StaleLease { attempt: held.attempt });
@@ -32,10 +31,11 @@ impl Batch<'_> {
         if entry.run.state.is_ended() {
             self.end(&entry)?;
             self.succeed(job, successor, now)?;
-            return Ok(Ok(entry.run));
+            let released = self.release(job, now)?;
+            return Ok(Ok(Concluded { run: entry.run, released }));
         }
         let run = entry.run.clone();
         self.keep_open(entry, now)?;
-        Ok(Ok(run))
+        Ok(Ok(run.into()))
     }
 }

@@ -12,7 +12,7 @@ use crate::row::millis;
 use crate::writer::Batch;
 
 impl Batch<'_> {
-    pub(crate) fn fire(&mut self, firing: Firing, now: Timestamp) -> Answer<Vec<Run>> {
+    pub(crate) fn fire(&mut self, mut firing: Firing, now: Timestamp) -> Answer<Vec<Run>> {
         self.check()?;
         let key = firing.due.key;
         let shard = self.memory.shards.get(usize::from(key.job.shard().0));
@@ -26,6 +26,10 @@ impl Batch<'_> {
         match self.current(key.job)? {
             Some((version, JobCode::ACTIVE)) if version == firing.due.version => {}
             _ => refuse!(Refused::NotDue),
+        }
+        let admission = self.admit(key.job, std::mem::take(&mut firing.births));
+        if admission.born.is_empty() && !admission.skipped.is_empty() {
+            firing = firing.without_run();
         }
         if let Some(progress) = firing.progress {
             self.line(
@@ -43,10 +47,7 @@ impl Batch<'_> {
             self.write_operation(operation)?;
         }
         let parent = Parent { job: key.job, tenant: key.tenant, version: firing.due.version };
-        let mut runs = Vec::with_capacity(firing.births.len());
-        for birth in firing.births {
-            runs.push(self.give_birth(parent, birth, now)?);
-        }
+        let runs = self.give_births(parent, admission, now)?;
         if let Some(retention) = firing.over {
             self.end_job(key.job, firing.due.version, retention, now);
         }

@@ -6,6 +6,7 @@ mod complete;
 mod ended;
 mod fire;
 mod hot;
+mod overlap;
 mod put_jobs;
 mod retain;
 mod shards;
@@ -14,14 +15,14 @@ mod step;
 pub(crate) use ended::{Ended, LISTED, listed};
 pub(crate) use hot::Hot;
 use jiff::Timestamp;
-use punctual_domain::id::{JobId, Version, WorkerId};
+use punctual_domain::id::{JobId, Sequence, Version, WorkerId};
 use punctual_domain::run::{Run, RunState};
-use punctual_store::{Birth, Due, Error, Parent, Refused, Subject, Successor};
+use punctual_store::{Admitted, Due, Error, Parent, Refused, Subject, Successor, line_of};
 use rusqlite::{OptionalExtension, params};
 
 use crate::error::failed;
 use crate::partition;
-use crate::row::{self, Entry, millis};
+use crate::row::{self, Entry, millis, place};
 use crate::writer::Batch;
 
 /// An answer about one item: refused, or done. Only an [`Error`] undoes the transaction.
@@ -95,12 +96,12 @@ impl Batch<'_> {
     }
 
     /// Makes a run, running if it is born claimed.
-    fn give_birth(&mut self, of: Parent, birth: Birth, now: Timestamp) -> Result<Run, Error> {
-        if let Some(worker) = birth.claimed_by {
+    fn give_birth(&mut self, of: Parent, admitted: Admitted, now: Timestamp) -> Result<Run, Error> {
+        if let Some(worker) = admitted.birth.claimed_by {
             self.note_local(worker)?;
         }
         let sequence = self.memory.next_sequence(now);
-        let (run, attempts) = birth.into_run(of, sequence, now);
+        let (run, attempts) = admitted.into_run(of, sequence, now);
         self.memory.partitions.born(self.connection, self.recent, &run)?;
         self.memory.by_job.entry(run.job).or_default().push(sequence);
         self.keep_open(Entry { run: run.clone(), attempts }, now)?;
@@ -115,13 +116,23 @@ impl Batch<'_> {
         self.line("insert or ignore into local_workers values (?1)", params![worker.as_bytes()])
     }
 
-    /// Writes an open run and puts it where it belongs: in a line, or among the running.
+    /// Writes an open run and puts it where it belongs: in a line, among the running, or behind others of its job.
     fn keep_open(&mut self, entry: Entry, now: Timestamp) -> Result<(), Error> {
         self.hot.insert_open(self.connection, &entry)?;
         let run = &entry.run;
+        if let Some(at) = run.lapses_after() {
+            self.line(
+                "insert or replace into lapses values (?1, ?2, ?3)",
+                params![millis(at), run.sequence.as_i64(), run.job.shard().0],
+            )?;
+        }
         match run.state {
             RunState::Running(_) => {
                 self.memory.running.insert(run.sequence, entry);
+            }
+            _ if run.is_behind() => {
+                let place = (millis(run.scheduled_for), run.sequence);
+                self.memory.behind.entry(run.job).or_default().insert(place);
             }
             _ if run.available_at > now => self.line(
                 "insert or replace into delayed values (?1, ?2, ?3)",
@@ -132,12 +143,12 @@ impl Batch<'_> {
                 self.line(
                     "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6)",
                     params![
-                        run.lane.rank(),
+                        place(run),
                         urgency(run),
                         millis(run.available_at),
                         run.sequence.as_i64(),
                         run.job.shard().0,
-                        &*run.queue
+                        &*line_of(run)
                     ],
                 )?;
             }
@@ -148,7 +159,19 @@ impl Batch<'_> {
     /// Takes a waiting run out of its line, whichever it is.
     fn dequeue(&mut self, run: &Run) -> Result<(), Error> {
         self.leave_delayed(run)?;
-        self.leave_ready(run)
+        self.leave_ready(run)?;
+        self.leave_lapses(run.sequence, run.lapses_after())
+    }
+
+    /// A run that waits no more does not lapse.
+    fn leave_lapses(&self, run: Sequence, lapses_after: Option<Timestamp>) -> Result<(), Error> {
+        match lapses_after {
+            Some(at) => self.line(
+                "delete from lapses where start_by = ?1 and seq = ?2",
+                params![millis(at), run.as_i64()],
+            ),
+            None => Ok(()),
+        }
     }
 
     fn leave_delayed(&self, run: &Run) -> Result<(), Error> {
@@ -160,7 +183,7 @@ impl Batch<'_> {
 
     fn leave_ready(&mut self, run: &Run) -> Result<(), Error> {
         let sql = "delete from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4";
-        let turn = params![run.lane.rank(), urgency(run), millis(run.available_at), run.sequence.as_i64()];
+        let turn = params![place(run), urgency(run), millis(run.available_at), run.sequence.as_i64()];
         let left = self
             .connection
             .prepare_cached(sql)
@@ -192,7 +215,7 @@ impl Batch<'_> {
             self.line("insert or replace into dead_letters values (?1)", params![run.sequence.as_i64()])?;
             self.line("insert or replace into failures values (?1)", params![run.sequence.as_i64()])?;
         }
-        self.memory.forget(run.job, run.sequence);
+        self.memory.forget(run);
         self.forget_version(run.job, run.version)
     }
 
@@ -209,7 +232,7 @@ impl Batch<'_> {
     }
 
     /// An open run, from memory or from its row.
-    fn open_run(&self, sequence: punctual_domain::Sequence) -> Result<Option<Entry>, Error> {
+    fn open_run(&self, sequence: Sequence) -> Result<Option<Entry>, Error> {
         if let Some(entry) = self.memory.running.get(&sequence) {
             return Ok(Some(entry.clone()));
         }

@@ -8,7 +8,8 @@ use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::run::RunState;
 use punctual_store::record::fate_code;
 use punctual_store::{
-    Carry, CarryTo, Due, Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger, ledger_entry,
+    Admission, Carry, CarryTo, Due, Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger,
+    ledger_entry,
 };
 use rusqlite::{OptionalExtension, params};
 
@@ -28,6 +29,9 @@ impl Batch<'_> {
         }
         let job = &put.job;
         self.change_open_runs(job, put.open_runs, now)?;
+        if put.lets_overlap {
+            self.release_all(job.id, now)?;
+        }
         for entry in &put.ledger {
             self.insert_ledger(entry)?;
         }
@@ -45,7 +49,7 @@ impl Batch<'_> {
         }
         let over = put.is_over(taken, has_open_runs).then_some(job.spec.policies.retention);
         if let Some(birth) = &put.birth {
-            self.give_birth((&**job).into(), birth.clone(), now)?;
+            self.give_births((&**job).into(), Admission::free(vec![birth.clone()]), now)?;
         }
         if let Some(retention) = over {
             self.end_job(job.id, job.version, retention, now);
@@ -199,8 +203,9 @@ impl Batch<'_> {
             match change {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
-                    entry.run.version = job.version;
-                    self.hot.insert_open(self.connection, &entry)?;
+                    self.dequeue(&entry.run)?;
+                    entry.run.update(job);
+                    self.keep_open(entry, now)?;
                 }
                 OpenRuns::CancelPending => {
                     self.dequeue(&entry.run)?;
@@ -235,6 +240,10 @@ impl Batch<'_> {
             Some((current, _)) if current != trigger.version => refuse!(Refused::WrongVersion { current }),
             Some(_) => {}
         }
+        let admission = match self.admit(trigger.job, vec![trigger.birth]).wholly() {
+            Ok(admission) => admission,
+            Err(refused) => refuse!(refused),
+        };
         if let Err(refused) = self.remember(trigger.request.as_ref(), now)? {
             return Ok(Err(refused));
         }
@@ -245,15 +254,9 @@ impl Batch<'_> {
             .map_err(failed)?;
         let tenant = punctual_domain::TenantId(tenant);
         let parent = Parent { job: trigger.job, tenant, version: trigger.version };
-        let run = self.give_birth(parent, trigger.birth, now)?;
+        let run = self.give_births(parent, admission, now)?.remove(0);
         if trigger.is_over {
-            let next = self.memory.unborn(now);
-            let partition = self.memory.partitions.of(self.connection, self.recent, &run, next)?.partition;
-            // Once for all runs of a partition.
-            self.line(
-                "update jobs set kept_by = ?2 where id = ?1 and kept_by is not ?2",
-                params![run.job.as_bytes(), partition],
-            )?;
+            self.keep_job(&run, now)?;
         }
         if let Some(subject) = trigger.request.filter(|subject| subject.result.is_empty()) {
             self.line(
@@ -262,6 +265,19 @@ impl Batch<'_> {
             )?;
         }
         Ok(Ok(run))
+    }
+}
+
+impl Batch<'_> {
+    /// A job that is over is kept as long as this run.
+    pub(super) fn keep_job(&mut self, run: &Run, now: Timestamp) -> Result<(), Error> {
+        let next = self.memory.unborn(now);
+        let partition = self.memory.partitions.of(self.connection, self.recent, run, next)?.partition;
+        // Once for all runs of a partition.
+        self.line(
+            "update jobs set kept_by = ?2 where id = ?1 and kept_by is not ?2",
+            params![run.job.as_bytes(), partition],
+        )
     }
 }
 

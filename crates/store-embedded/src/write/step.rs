@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use punctual_domain::Operation;
 use punctual_domain::id::Version;
 use punctual_store::record::encode_operation;
-use punctual_store::{Effect, Error, Parent, Refused, Step, Stepped};
+use punctual_store::{Admission, Effect, Error, Parent, Refused, Step, Stepped};
 use rusqlite::{OptionalExtension, params};
 
 use super::{Answer, JobCode, refuse};
@@ -34,6 +34,13 @@ impl Batch<'_> {
                 Some(_) => {}
             }
         }
+        let admission = match &effect {
+            Effect::Births { job, births, .. } => match self.admit(*job, births.clone()).patiently() {
+                Ok(admission) => admission,
+                Err(refused) => refuse!(refused),
+            },
+            Effect::Nothing | Effect::Redrive(_) | Effect::Acknowledge(_) => Admission::default(),
+        };
         if let Err(refused) = self.remember(request.as_ref(), now)? {
             return Ok(Err(refused));
         }
@@ -59,12 +66,14 @@ impl Batch<'_> {
                     }
                 }
             }
-            Effect::Births { job, version, births } => {
+            Effect::Births { job, version, is_over, .. } => {
                 let parent = Parent { job, tenant: operation.tenant, version };
-                for birth in births {
-                    runs.push(self.give_birth(parent, birth, now)?);
-                }
+                failed = admission.skipped.len() as u64;
+                runs = self.give_births(parent, admission, now)?;
                 done = runs.len() as u64;
+                if let Some(newest) = runs.last().filter(|_| is_over) {
+                    self.keep_job(newest, now)?;
+                }
             }
         }
         for entry in &ledger {

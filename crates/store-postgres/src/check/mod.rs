@@ -17,9 +17,8 @@ use jiff::Timestamp;
 use punctual_store::check::Checked;
 use tokio_postgres::IsolationLevel;
 
-use crate::calls::unconnected;
 use crate::connect::{Options, sessions};
-use crate::error::{Failed, OpenError, reason};
+use crate::error::{Failed, OpenError};
 use crate::migrate::Schema;
 
 /// Whole tables are read, in the order that is best for that; and it takes as long as it takes.
@@ -31,16 +30,12 @@ set local enable_seqscan = on; set local enable_hashjoin = on; set local enable_
 pub async fn check(options: &Options, now: Timestamp) -> Result<Checked, OpenError> {
     let schema = Schema::read(options).await?;
     schema.check()?;
-    let unreachable = |error: tokio_postgres::Error| OpenError::Unreachable { reason: reason(&error) };
     let pool = sessions(&Options { connections: 1, ..options.clone() })?;
-    let mut client = pool
-        .get()
-        .await
-        .map_err(|error| OpenError::Unreachable { reason: unconnected(&error).told().1.to_string() })?;
+    let mut client = pool.get().await.map_err(|error| OpenError::from(&error))?;
     let transaction =
         client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
-    let transaction = transaction.start().await.map_err(unreachable)?;
-    transaction.batch_execute(SETTINGS).await.map_err(unreachable)?;
+    let transaction = transaction.start().await?;
+    transaction.batch_execute(SETTINGS).await?;
     let mut checked = Checked { format: schema.found.into(), ..Checked::default() };
     let done = parts(&mut checked, &transaction, now).await;
     // After an error the transaction reads no more, so there is no going on.

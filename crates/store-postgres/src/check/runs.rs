@@ -8,19 +8,20 @@ use punctual_domain::run::{Run, RunState};
 use punctual_store::check::Checked;
 use punctual_store::record::decode_run;
 use punctual_store::transfer::EndedRun;
-use punctual_store::{Error, RunDetail};
+use punctual_store::{Error, RunDetail, line_of};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::walk::Rows;
 use crate::error::Failed;
 use crate::partition::{LATE, Partition, class, state_code};
-use crate::row::{DELAYED, READY, RUNNING, job_uuid, millis, shard, urgency, worker_uuid};
+use crate::row::{BEHIND, DELAYED, READY, REQUIRING, RUNNING, job_uuid, millis, shard, urgency, worker_uuid};
 use crate::sequences::block_of;
 
 const OPEN: &str = "
 select o.seq, o.record, o.tenant, o.job, o.shard, o.line, o.lane, o.urgency, o.available_at, o.worker, o.queue, o.claimed_at,
-    array(select v.version from job_versions v where v.id = o.job) || array(select j.version from jobs j where j.id = o.job)
+    array(select v.version from job_versions v where v.id = o.job) || array(select j.version from jobs j where j.id = o.job),
+    o.start_by, o.behind
 from open_runs o";
 
 const HISTORY: &str = "select seq, record, tenant, job, class, state, keep_until from history";
@@ -83,6 +84,7 @@ fn open(checked: &mut Checked, run: &Run, row: &Row) {
     let id = run.id();
     checked.open_runs += 1;
     let line: i16 = row.get(5);
+    let ready = if run.requires.is_empty() { READY } else { REQUIRING };
     match run.state {
         RunState::Running(_) => {
             checked.running += 1;
@@ -90,11 +92,20 @@ fn open(checked: &mut Checked, run: &Run, row: &Row) {
                 checked.find("open_runs", format!("run {id} is running and waits in a line"));
             }
         }
-        RunState::Pending(_) if ![DELAYED, READY].contains(&line) => {
+        RunState::Pending(_) if run.is_behind() => {
+            if line != BEHIND || row.get::<_, Option<i64>>(14) != Some(millis(run.scheduled_for)) {
+                checked.find("open_runs", format!("run {id} waits for an earlier run and in a line"));
+            }
+        }
+        RunState::Pending(_) if ![DELAYED, ready].contains(&line) => {
             checked.find("open_runs", format!("run {id} waits in 0 lines, and not in one"));
         }
         RunState::Pending(_) => {}
-        RunState::Succeeded | RunState::Failed | RunState::TimedOut | RunState::Cancelled => {
+        RunState::Succeeded
+        | RunState::Failed
+        | RunState::TimedOut
+        | RunState::Cancelled
+        | RunState::Missed => {
             checked.find("open_runs", format!("run {id} has {} and is open", run.state.as_str()));
         }
     }
@@ -102,11 +113,15 @@ fn open(checked: &mut Checked, run: &Run, row: &Row) {
     let wrong = [
         (row.get::<_, i64>(8) != millis(run.available_at), "for another time"),
         (row.get::<_, i16>(4) != shard(run.job), "in another shard"),
-        (row.get::<_, &str>(10) != &*run.queue, "in another queue"),
+        (row.get::<_, &str>(10) != line_of(run), "in another queue"),
         ((row.get(6), row.get(7)) != (lane, urgency(run)), "in another turn"),
     ];
     for (_, what) in wrong.iter().filter(|(is_wrong, _)| *is_wrong) {
         checked.find("open_runs", format!("run {id} waits {what} than its own"));
+    }
+    // A time that is not the run's any more is corrected when it has passed.
+    if run.lapses_after().is_some_and(|at| row.get::<_, Option<i64>>(13) != Some(millis(at))) {
+        checked.find("open_runs", format!("run {id} may start until a time that its column does not have"));
     }
     let holder = run.lease().map(|lease| worker_uuid(lease.worker));
     let is_held = row.get::<_, Option<i64>>(11).is_some();

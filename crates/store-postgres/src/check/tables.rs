@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use deadpool_postgres::Transaction;
-use punctual_domain::operation::Kind;
 use punctual_domain::tenant::TenantName;
 use punctual_store::check::Checked;
 use punctual_store::record::fate_of;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::jobs::decode;
@@ -15,10 +15,10 @@ use super::walk::Rows;
 use crate::error::Failed;
 use crate::operations;
 use crate::partition::Partition;
-use crate::row::{job_id, millis, timestamp};
+use crate::row::{job_id, job_uuid, millis, timestamp};
 
 /// What a statement finds is wrong: the place, and a statement whose rows say what.
-const WRONG: [(&str, &str); 15] = [
+const WRONG: [(&str, &str); 16] = [
     ("settings", "select 'a copy into this database is not finished' from settings where name = 'copy'"),
     (
         "job_keys",
@@ -43,6 +43,12 @@ const WRONG: [(&str, &str); 15] = [
         "open_runs",
         "select 'run ' || o.seq || ' has another tenant than job ' || o.job
          from open_runs o join jobs j on j.id = o.job where j.tenant <> o.tenant",
+    ),
+    (
+        "open_runs",
+        "select distinct 'runs of job ' || o.job || ' wait for an earlier run, and there is none that would let them go on'
+         from open_runs o where o.line = 3 and not exists (
+             select from open_runs a where a.job = o.job and a.line < 3 and a.is_followed)",
     ),
     (
         "history",
@@ -213,13 +219,11 @@ async fn check_operations(checked: &mut Checked, transaction: &Transaction<'_>) 
         {
             checked.find("operations", format!("operation {id} is not where its state says"));
         }
-        if let Kind::CatchUp(catch_up) = &operation.kind
-            && operation.is_running()
-        {
+        if let Some(job) = operation.kind.job().filter(|_| operation.is_running()) {
             let find = "select from jobs where id = $1 and tenant = $2";
-            let job = Uuid::from_bytes(*catch_up.job.as_bytes());
-            if transaction.query_opt(find, &[&job, &(operation.tenant.0 as i32)]).await?.is_none() {
-                let what = format!("operation {id} is for job {}, which is not there", catch_up.job);
+            let of = [&job_uuid(job) as &(dyn ToSql + Sync), &(operation.tenant.0 as i32)];
+            if transaction.query_opt(find, &of).await?.is_none() {
+                let what = format!("operation {id} is for job {job}, which is not there");
                 checked.find("operations", what);
             }
         }

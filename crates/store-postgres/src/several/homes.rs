@@ -4,7 +4,7 @@
 //! just then, whoever notices finishes it.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use punctual_domain::id::ShardId;
@@ -64,7 +64,12 @@ impl Several {
             homes = self.look().await?;
         }
         let homes = Arc::new(homes);
-        *self.homes.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&homes);
+        let mut last = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last != homes {
+            *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+        *last = Arc::clone(&homes);
+        drop(last);
         Ok(homes)
     }
 

@@ -100,11 +100,11 @@ async fn identity(database: &Postgres) -> Result<Identity, Failed> {
 }
 
 fn unreachable(failed: Failed) -> OpenError {
-    OpenError::Unreachable { reason: failed.told().1.to_string() }
+    failed.into()
 }
 
 fn lost(error: tokio_postgres::Error) -> OpenError {
-    unreachable(error.into())
+    error.into()
 }
 
 /// Makes a database one of the installation, if it is not yet. One node does at a time.

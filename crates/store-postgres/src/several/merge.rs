@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 
 use jiff::Timestamp;
-use punctual_store::{Due, DuePage, Figures, Page, Runnable};
+use punctual_domain::Run;
+use punctual_store::{Due, DuePage, Figures, Lapsed, Page, Runnable};
 
 /// Pages in ascending order of their cursors, as one.
 ///
@@ -70,6 +71,18 @@ pub(super) fn runnable(answers: Vec<Runnable>, limit: usize) -> Runnable {
         operations.truncate(limit);
     }
     Runnable { operations, next_at }
+}
+
+/// Runs that may not start any more, the longest overdue first.
+pub(super) fn lapsed(answers: Vec<Lapsed>, limit: usize) -> Lapsed {
+    let mut next_at = answers.iter().filter_map(|answer| answer.next_at).min();
+    let mut runs: Vec<_> = answers.into_iter().flat_map(|answer| answer.runs).collect();
+    runs.sort_by_key(|run| (run.lapses_after(), run.sequence));
+    if let Some(first) = runs.get(limit).and_then(Run::lapses_after) {
+        next_at = Some(next_at.map_or(first, |at| at.min(first)));
+        runs.truncate(limit);
+    }
+    Lapsed { runs, next_at }
 }
 
 /// What all of them have counted.

@@ -93,7 +93,7 @@ impl Several {
         let to = self.numbered(step.to).ok_or_else(missing)?;
         let homes = self.find_homes().await?;
         // What is left of it where the shards were goes first.
-        for database in &self.databases {
+        for database in self.databases.iter() {
             let known = database.moves().await?;
             if let Some(over) = known.iter().find(|one| one.operation == step.operation && one.is_over) {
                 let (rows, _) = database.purge(over).await?;
@@ -120,7 +120,7 @@ impl Several {
     /// Finishes moves whose shards have gone and not arrived. Says whether there were any.
     pub(super) async fn arrive_homeless(&self, homes: &Homes) -> Result<bool, Error> {
         let mut has_arrived = false;
-        for target in &self.databases {
+        for target in self.databases.iter() {
             for known in target.moves().await.unwrap_or_default() {
                 let Some(source) = self.numbered(known.peer).filter(|_| !known.is_source) else { continue };
                 let is_homeless = |shard: &i16| homes.of(ShardId(*shard as u16)).is_none();
@@ -141,7 +141,7 @@ impl Several {
     /// Takes away what moves have left that go on no more.
     pub(super) async fn clean_moves(&self, limit: usize) -> Result<u64, Error> {
         let mut cleaned = 0;
-        for database in &self.databases {
+        for database in self.databases.iter() {
             for known in database.moves().await? {
                 use punctual_store::Store;
                 let operation = self.operation(known.operation).await?;

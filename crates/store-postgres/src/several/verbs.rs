@@ -8,11 +8,13 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName, lifecycle};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing, Health,
-    Heartbeat, Held, Hint, Home, JobFilter, MoveStep, Moved, OperationFilter, Page, PageRequest, Put,
-    Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
+    Health, Heartbeat, Held, Hint, Home, JobFilter, Lapse, Lapsed, Lists, MoveStep, Moved, OperationFilter,
+    Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored,
+    Subject, Trigger,
 };
 
+use super::lists::Source;
 use super::route::{Answer, Answers, is_missing, may_have_moved};
 use super::{Several, merge};
 use crate::postgres::Postgres;
@@ -88,7 +90,8 @@ impl Store for Several {
     }
 
     fn figures(&self) -> Figures {
-        merge::figures(self.databases.iter().map(Store::figures))
+        let figures = merge::figures(self.databases.iter().map(Store::figures));
+        Figures { replicas: self.replicas.figures(), ..figures }
     }
 
     fn is_shared(&self) -> bool {
@@ -103,6 +106,10 @@ impl Store for Several {
             shards: homes.shards_of(place),
         };
         self.databases.iter().enumerate().map(home).collect()
+    }
+
+    fn lists(&self) -> Option<&dyn Lists> {
+        (!self.replicas.is_empty()).then_some(self)
     }
 
     async fn move_shards(&self, step: MoveStep) -> Result<Moved, Error> {
@@ -211,14 +218,7 @@ impl Store for Several {
         filter: &JobFilter,
         page: PageRequest<JobId>,
     ) -> Result<Page<Stored, JobId>, Error> {
-        let limit = page.limit;
-        let ask = |database| Store::list_jobs(database, filter, page.clone());
-        let pages = all(self.databases.iter().map(ask)).await?;
-        Ok(merge::ascending(
-            self.living_only(pages, |stored| stored.job.id.shard()),
-            |stored| stored.job.id,
-            limit,
-        ))
+        self.list_jobs_from(Source::Databases, filter, page).await
     }
 
     async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
@@ -321,15 +321,15 @@ impl Store for Several {
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Concluded, Refused>>, Error> {
         if let Some(only) = self.only() {
             return Store::complete(only, conclusions, now).await;
         }
         // A run is where it was born, unless it has moved: then the others are asked.
-        let is_elsewhere = |answer: &Result<Run, Refused>| {
+        let is_elsewhere = |answer: &Result<Concluded, Refused>| {
             matches!(answer, Err(Refused::Lifecycle(lifecycle::Refused::StaleLease { .. })))
         };
-        let mut answers: Vec<Option<Result<Run, Refused>>> = conclusions.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<Result<Concluded, Refused>>> = conclusions.iter().map(|_| None).collect();
         let born = |conclusion: &Conclusion| self.numbered(conclusion.held.sequence.database()).unwrap_or(0);
         for round in 0..self.databases.len() {
             let mut groups: Vec<Vec<usize>> = self.databases.iter().map(|_| Vec::new()).collect();
@@ -368,6 +368,20 @@ impl Store for Several {
         self.route(&cancellations, |one| one.run.shard(), may_have_moved, ask).await
     }
 
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+        if let Some(only) = self.only() {
+            return Store::lapsed(only, shards, now, limit).await;
+        }
+        let parts = self.split(shards);
+        let ask = parts.iter().map(|(database, shards)| Store::lapsed(*database, shards, now, limit));
+        Ok(merge::lapsed(all(ask).await?, limit))
+    }
+
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let ask = |database, some: Vec<Lapse>| Store::lapse(database, some, now);
+        self.route(&lapses, |one| one.run.shard(), may_have_moved, ask).await
+    }
+
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {
         self.route_one(id.shard(), is_missing, |database| Store::run(database, id)).await
     }
@@ -377,10 +391,7 @@ impl Store for Several {
         filter: &RunFilter,
         page: PageRequest<Sequence>,
     ) -> Result<Page<Run, Sequence>, Error> {
-        let limit = page.limit;
-        let ask = |database| Store::runs(database, filter, page.clone());
-        let pages = all(self.databases.iter().map(ask)).await?;
-        Ok(merge::descending(self.living_only(pages, |run| run.job.shard()), |run| run.sequence, limit))
+        self.runs_from(Source::Databases, filter, page).await
     }
 
     async fn ledger(
@@ -449,11 +460,7 @@ impl Store for Several {
         filter: &OperationFilter,
         page: PageRequest<OperationId>,
     ) -> Result<Page<Operation, OperationId>, Error> {
-        let limit = page.limit;
-        let ask = |database| Store::operations(database, filter, page.clone());
-        let pages = all(self.databases.iter().map(ask)).await?;
-        let living = self.living_only(pages, |operation| operation.id.shard());
-        Ok(merge::descending(living, |operation| operation.id, limit))
+        self.operations_from(Source::Databases, filter, page).await
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {
@@ -464,7 +471,7 @@ impl Store for Several {
 
     async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
         let mut failure = nothing();
-        for database in &self.databases {
+        for database in self.databases.iter() {
             match Store::tenants(database).await {
                 Ok(tenants) => return Ok(tenants),
                 Err(error) => failure = error,
@@ -479,18 +486,6 @@ fn nothing() -> Error {
 }
 
 impl Several {
-    /// Of what a database still has, or has already, only what lives there: a shard that moves is in two for a while.
-    fn living_only<T, C>(&self, pages: Vec<Page<T, C>>, shard: impl Fn(&T) -> ShardId) -> Vec<Page<T, C>> {
-        let homes = Several::homes(self);
-        let mut pages = pages;
-        if self.only().is_none() {
-            for (place, page) in pages.iter_mut().enumerate() {
-                page.items.retain(|item| homes.of(shard(item)).is_none_or(|home| home == place));
-            }
-        }
-        pages
-    }
-
     /// Of the answers of all databases, the one that lives where it was found.
     fn choose(&self, found: impl Iterator<Item = (usize, Option<JobId>)>) -> Option<JobId> {
         let homes = Several::homes(self);

@@ -18,6 +18,12 @@ use crate::row::{millis, numbers, urgency};
 
 /// What may be claimed, in order; also those whose time has come since somebody last claimed, and whether there are any.
 const WAITING: &str = "
+with recursive lines as (
+    (select queue from open_runs where line = -1 order by queue limit 1)
+    union all
+    select (select o.queue from open_runs o where o.line = -1 and o.queue > l.queue order by o.queue limit 1)
+    from lines l where l.queue is not null
+)
 select lane, urgency, available_at, seq,
     exists (select from open_runs where line = 0 and available_at <= $4 and ($2::smallint[] is null or shard = any($2)))
 from (
@@ -27,8 +33,16 @@ from (
     union all
     (select lane, urgency, available_at, seq from open_runs
      where line = 0 and available_at <= $4 and ($2::smallint[] is null or shard = any($2))
-         and ($3::text[] is null or queue = any($3))
+         and punctual_may_take(queue, $3, $5)
      order by available_at, seq limit $1)
+    union all
+    (select o.lane, o.urgency, o.available_at, o.seq
+     from lines l cross join lateral (
+         select lane, urgency, available_at, seq from open_runs
+         where line = -1 and queue = l.queue and ($2::smallint[] is null or shard = any($2))
+         order by lane, urgency, available_at, seq limit $1
+     ) o
+     where l.queue is not null and punctual_may_take(l.queue, $3, $5))
 ) w order by lane, urgency, available_at, seq limit $1";
 
 /// A run's place in the order of claims.
@@ -79,6 +93,7 @@ impl Several {
             Some(error) if claimed.is_empty() => return Err(error),
             _ => {}
         }
+        // Those that are too late stand among the others, in the order of their turns.
         claimed.sort_by_key(|run| (run.lane.rank(), urgency(run), run.available_at, run.sequence));
         Ok(claimed)
     }
@@ -137,10 +152,11 @@ impl Postgres {
         let queues: Option<Vec<&str>> =
             (!claim.queues.is_empty()).then(|| claim.queues.iter().map(|queue| &**queue).collect());
         let (limit, shards) = (claim.limit as i64, numbers(&claim.shards));
+        let labels: Vec<&str> = claim.labels.each().collect();
         self.read("waiting", || async {
             let client = self.connection().await?;
             let statement = client.prepare_cached(WAITING).await.map_err(failed)?;
-            let values: [&(dyn ToSql + Sync); 4] = [&limit, &shards, &queues, &millis(now)];
+            let values: [&(dyn ToSql + Sync); 5] = [&limit, &shards, &queues, &millis(now), &labels];
             let rows = client.query(&statement, &values).await.map_err(failed)?;
             let place = |row: &Row| (row.get(0), row.get(1), row.get(2), row.get(3));
             let has_come = rows.first().is_some_and(|row| row.get(4));

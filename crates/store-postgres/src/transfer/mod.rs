@@ -16,16 +16,19 @@ use punctual_store::Error;
 use punctual_store::transfer::{Identity, Kind, Note, Piece, Transfer};
 use tokio::sync::Mutex;
 
-use crate::calls::unconnected;
 use crate::client::Client;
 use crate::connect::{Options, Time, sessions};
-use crate::error::{Failed, OpenError, failed, reason};
+use crate::error::{Failed, OpenError, failed};
 use crate::migrate::{Schema, migrate};
 use crate::row::{millis, timestamp};
 use crate::sequences::BLOCKS;
 
 /// The setting that says how far a copy into this database is.
 const NOTE: &str = "copy";
+
+const MARK_AHEAD: &str = "
+update open_runs set is_followed = true where line < 3 and not is_followed
+    and job in (select job from open_runs where line = 3)";
 
 /// One moment, and nobody writes. What is not there yet was never in use.
 const HOLD: &str = "
@@ -66,7 +69,7 @@ impl Side {
     pub async fn from(options: &Options, now: Timestamp) -> Result<Self, OpenError> {
         Schema::read(options).await?.check()?;
         let side = Side::open(options, options.shards, now).await?;
-        side.inner.lock().await.client.batch_execute(HOLD).await.map_err(unreachable)?;
+        side.inner.lock().await.client.batch_execute(HOLD).await?;
         Ok(side)
     }
 
@@ -75,32 +78,28 @@ impl Side {
         let is_new = Schema::read(options).await?.found == 0;
         let side = Side::open(options, is_new.then_some(shards), now).await?;
         let patient = "set statement_timeout = 0";
-        side.inner.lock().await.client.batch_execute(patient).await.map_err(unreachable)?;
+        side.inner.lock().await.client.batch_execute(patient).await?;
         Ok(side)
     }
 
     async fn open(options: &Options, shards: Option<u16>, now: Timestamp) -> Result<Self, OpenError> {
         let options = Options { connections: 1, shards, ..options.clone() };
         let pool = sessions(&options)?;
-        let client = pool.get().await.map_err(|error| {
-            let (_, error) = unconnected(&error).told();
-            OpenError::Unreachable { reason: error.to_string() }
-        })?;
+        let client = pool.get().await.map_err(|error| OpenError::from(&error))?;
         let mut client = Client::new(client, None);
         let shards = migrate(&mut client, &options).await?;
         let callers = (options.time == Time::Caller).then(|| millis(now));
         let sql = "select count(*) from nodes where expires_at > punctual_now($1)";
-        let nodes: i64 = client.query_one(sql, &[&callers]).await.map_err(unreachable)?.get(0);
+        let nodes: i64 = client.query_one(sql, &[&callers]).await?.get(0);
         if nodes > 0 {
             return Err(OpenError::InUse { nodes });
         }
-        let living: i64 =
-            client.query_one("select count(*) from shards", &[]).await.map_err(unreachable)?.get(0);
+        let living: i64 = client.query_one("select count(*) from shards", &[]).await?.get(0);
         let elsewhere = i64::from(shards) - living;
         if elsewhere > 0 {
             return Err(OpenError::Partial { elsewhere });
         }
-        let known = read_note(&client).await.map_err(unreachable)?;
+        let known = read_note(&client).await?;
         Ok(Side { shards, inner: Mutex::new(Inner { client, known }), _pool: pool })
     }
 
@@ -121,10 +120,6 @@ impl Side {
     }
 }
 
-fn unreachable(error: tokio_postgres::Error) -> OpenError {
-    OpenError::Unreachable { reason: reason(&error) }
-}
-
 async fn read_note(client: &Client<'_>) -> Result<Option<Vec<u8>>, tokio_postgres::Error> {
     let row = client.query_opt("select value from settings where name = $1", &[&NOTE]).await?;
     Ok(row.map(|row| row.get(0)))
@@ -132,7 +127,7 @@ async fn read_note(client: &Client<'_>) -> Result<Option<Vec<u8>>, tokio_postgre
 
 /// Refuses a database whose copy is not finished.
 pub(crate) async fn refuse_unfinished(client: &Client<'_>) -> Result<(), OpenError> {
-    match read_note(client).await.map_err(unreachable)? {
+    match read_note(client).await? {
         None => Ok(()),
         Some(text) => {
             let from = Note::decode(&text).map_or("something".into(), |note| note.from.name);
@@ -218,6 +213,8 @@ impl Transfer for Side {
             let sql = "update sequences set block = greatest(block, $1)";
             inner.client.execute(sql, &[&(after * BLOCKS)]).await.map_err(failed)?;
         }
+        // Which runs others wait for is not in the pieces.
+        inner.client.batch_execute(MARK_AHEAD).await.map_err(failed)?;
         // Whoever starts next needs to know how large the tables are.
         inner.client.batch_execute("analyze").await.map_err(failed)?;
         Ok(())

@@ -100,7 +100,8 @@ impl Old {
 
     pub(crate) async fn acquire(&mut self, shards: &[i16], ttl_ms: i64) {
         let values: [&(dyn ToSql + Sync); 4] = [&self.me(), &Some(shards), &ttl_ms, &None::<i64>];
-        let rows = self.query("select shard from shards\n    where owner = $1 or", &values).await.unwrap();
+        self.query("where owner is distinct from $1 and", &values).await.unwrap();
+        let rows = self.query("select shard, epoch from shards where owner = $1", &[&self.me()]).await.unwrap();
         self.epochs = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     }
 
@@ -116,7 +117,7 @@ impl Old {
         shards.sort_unstable();
         shards.dedup();
         self.transact(async || {
-            let held = self.query("order by shard for share", &[&shards]).await?;
+            let held = self.query("order by shard for key share", &[&shards]).await?;
             let known = self.query("select id, version from jobs where id = any($1)", &[&ids]).await?;
             assert!(known.is_empty());
             let values: [&(dyn ToSql + Sync); 5] = [&ids, &tenants, &versions, &states, &records];
@@ -188,23 +189,22 @@ impl Old {
         }
         let next = DueColumns::default();
         let (ready, zeros) = (vec![1_i16; entries.len()], vec![0_i32; entries.len()]);
-        let (nobody, never) = (vec![None::<Uuid>; entries.len()], vec![None::<i64>; entries.len()]);
+        let nobody = vec![None::<Uuid>; entries.len()];
         let queues = vec!["default"; entries.len()];
         let forget_at = vec![Some(now.as_millisecond() + WEEK); entries.len()];
-        let mut values: Vec<&(dyn ToSql + Sync)> = due.values().into();
-        let none = Vec::<i64>::new();
-        values.extend([&epochs as &(dyn ToSql + Sync), &none]);
-        values.extend(next.values());
-        values.extend([&places as &(dyn ToSql + Sync), &sequences, &due.shard, &ready, &due.lane, &zeros]);
-        values.extend([&due.at as &(dyn ToSql + Sync), &never, &zeros, &due.tenant, &due.job, &nobody]);
-        values.extend([&queues as &(dyn ToSql + Sync), &records, &None::<i64>, &forget_at]);
         let mut shards = due.shard.clone();
         shards.sort_unstable();
         shards.dedup();
+        let mut values: Vec<&(dyn ToSql + Sync)> = due.values().into();
+        let none = Vec::<i64>::new();
+        values.extend([&epochs as &(dyn ToSql + Sync), &forget_at, &shards, &None::<i64>, &none]);
+        values.extend(next.values());
+        values.extend([&places as &(dyn ToSql + Sync), &sequences, &due.shard, &ready, &due.lane, &zeros]);
+        values.extend([&due.at as &(dyn ToSql + Sync), &due.tenant, &due.job, &nobody, &queues, &records]);
         let refused = self
             .transact(async || {
-                self.query("order by shard for share", &[&shards]).await?;
-                self.query("with asked as materialized", &values).await
+                self.query("order by shard for key share", &[&shards]).await?;
+                self.query("with owned as materialized", &values).await
             })
             .await;
         let refused: Vec<i64> = refused.iter().map(|row| row.get(0)).collect();
@@ -278,9 +278,12 @@ impl Old {
         }
         let (classes, states) = (vec![CLASS_OF_A_WEEK; ids.len()], vec![10_i16; ids.len()]);
         let keep = vec![now.as_millisecond() + WEEK; ids.len()];
-        let values: [&(dyn ToSql + Sync); 8] =
-            [&classes, &states, &tenants, &sequences, &ids, &keep, &records, &revisions];
-        let rows = self.query("delete from open_runs o using unnest", &values).await.unwrap();
-        rows.iter().map(|row| jobs[&row.get::<_, i64>(0)]).collect()
+        let (none, no_tenants, no_jobs) = (Vec::<i64>::new(), Vec::<i32>::new(), Vec::<Uuid>::new());
+        let mut values: Vec<&(dyn ToSql + Sync)> = vec![&classes, &states, &tenants, &sequences];
+        values.extend([&ids as &(dyn ToSql + Sync), &keep, &records, &revisions]);
+        values.extend([&none as &(dyn ToSql + Sync), &no_tenants, &no_jobs]);
+        let refused = self.query("with gone as (\n    delete from open_runs o", &values).await.unwrap();
+        refused.iter().for_each(|row| drop(jobs.remove(&row.get::<_, i64>(0))));
+        jobs.into_values().collect()
     }
 }

@@ -1,4 +1,4 @@
--- A database as its store leaves it after the story of story.rs, schema 2. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
+-- A database as its store leaves it after the story of story.rs, schema 4. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
 
 SET statement_timeout = 0;
 SET lock_timeout = 0;
@@ -10,11 +10,48 @@ SET check_function_bodies = false;
 SET xmloption = content;
 SET client_min_messages = warning;
 SET row_security = off;
+CREATE FUNCTION public.punctual_note() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+declare
+    note text := 'insert into changes (part, is_gone, record) select %s, %s, to_jsonb(r) from %s
+        where exists (select from moves m where m.is_source and not m.is_over and %s = any (m.shards))';
+begin
+    if tg_op <> 'INSERT' then
+        execute format(note, tg_argv[0], 'true', format(tg_argv[1], 'old_rows'), tg_argv[2]);
+    end if;
+    if tg_op <> 'DELETE' then
+        execute format(note, tg_argv[0], 'false', format(tg_argv[1], 'new_rows'), tg_argv[2]);
+    end if;
+    return null;
+end $$;
 CREATE FUNCTION public.punctual_now(callers bigint) RETURNS bigint
     LANGUAGE sql
     AS $$ select coalesce(callers, (extract(epoch from clock_timestamp()) * 1000)::bigint) $$;
+CREATE FUNCTION public.punctual_shard(id uuid) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ select (((get_byte(uuid_send(id), 6) & 15) << 8) | get_byte(uuid_send(id), 7))::smallint $$;
 SET default_tablespace = '';
 SET default_table_access_method = heap;
+CREATE TABLE public.changes (
+    id bigint NOT NULL,
+    part smallint NOT NULL,
+    is_gone boolean NOT NULL,
+    record jsonb NOT NULL
+);
+CREATE SEQUENCE public.changes_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+ALTER SEQUENCE public.changes_id_seq OWNED BY public.changes.id;
+CREATE TABLE public.databases (
+    number smallint NOT NULL,
+    address text NOT NULL,
+    is_this boolean NOT NULL,
+    joined_at bigint NOT NULL
+);
 CREATE TABLE public.dead_letters (
     seq bigint NOT NULL,
     tenant integer NOT NULL,
@@ -33,6 +70,23 @@ CREATE TABLE public.ended_jobs (
     forget_at bigint NOT NULL,
     job uuid NOT NULL,
     version integer NOT NULL
+);
+CREATE TABLE public.ended_lists (
+    forget_at bigint NOT NULL,
+    id bigint NOT NULL,
+    count integer NOT NULL,
+    jobs uuid[] NOT NULL,
+    versions integer[] NOT NULL
+);
+ALTER TABLE ONLY public.ended_lists ALTER COLUMN jobs SET STORAGE EXTERNAL;
+ALTER TABLE ONLY public.ended_lists ALTER COLUMN versions SET STORAGE EXTERNAL;
+ALTER TABLE public.ended_lists ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.ended_lists_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 CREATE TABLE public.history (
     class smallint NOT NULL,
@@ -158,6 +212,16 @@ CREATE TABLE public.ledger (
     tenant integer NOT NULL,
     decided_at bigint NOT NULL
 );
+CREATE TABLE public.moves (
+    operation uuid NOT NULL,
+    is_source boolean NOT NULL,
+    peer smallint NOT NULL,
+    shards smallint[] NOT NULL,
+    is_over boolean NOT NULL,
+    token bigint NOT NULL,
+    "position" text,
+    epochs bigint[]
+);
 CREATE TABLE public.news (
     shard smallint NOT NULL,
     at bigint NOT NULL
@@ -202,7 +266,8 @@ CREATE TABLE public.requests (
     key text NOT NULL,
     fingerprint bytea NOT NULL,
     expires_at bigint NOT NULL,
-    result text NOT NULL
+    result text NOT NULL,
+    shard smallint
 );
 CREATE TABLE public.schema_versions (
     version integer NOT NULL,
@@ -248,6 +313,7 @@ ALTER TABLE ONLY public.history_2 ATTACH PARTITION public.history_2_179997120000
 ALTER TABLE ONLY public.history ATTACH PARTITION public.history_3 FOR VALUES IN ('3');
 ALTER TABLE ONLY public.history_3 ATTACH PARTITION public.history_3_1799884800000 FOR VALUES FROM ('1887316004044800000') TO ('1887950182809600000');
 ALTER TABLE ONLY public.history ATTACH PARTITION public.history_4 FOR VALUES IN ('4');
+ALTER TABLE ONLY public.changes ALTER COLUMN id SET DEFAULT nextval('public.changes_id_seq'::regclass);
 INSERT INTO public.dead_letters VALUES (1887436862914560000, 1, '01a3185c-5000-7003-8000-000000000003');
 INSERT INTO public.dead_letters VALUES (1887436925829120000, 1, '01a3185c-5000-7003-8000-000000000003');
 INSERT INTO public.dead_letters VALUES (1887437114572800000, 1, '01a3185f-f980-7004-8000-000000000004');
@@ -271,8 +337,8 @@ INSERT INTO public.due VALUES (14, 1800011820000, 1, 1, '01a3190f-c180-700e-8000
 INSERT INTO public.due VALUES (15, 1800011820000, 1, 1, '01a3190f-c180-700f-8000-00000000000f', 1, 1800011820000);
 INSERT INTO public.due VALUES (0, 1800011820000, 1, 1, '01a3190f-c180-7000-8000-000000000010', 1, 1800011820000);
 INSERT INTO public.due VALUES (1, 1800011790000, 1, 1, '01a3190f-c180-7001-8000-000000000011', 1, 1800011790000);
-INSERT INTO public.ended_jobs VALUES (1800619200000, '01a3190f-c180-700a-8000-00000000000a', 2);
-INSERT INTO public.ended_jobs VALUES (1800619200000, '01a3190f-c180-700b-8000-00000000000b', 1);
+INSERT INTO public.ended_lists OVERRIDING SYSTEM VALUE VALUES (1800619200000, 1, 1, '{01a3190f-c180-700a-8000-00000000000a}', '{2}');
+INSERT INTO public.ended_lists OVERRIDING SYSTEM VALUE VALUES (1800619200000, 2, 1, '{01a3190f-c180-700b-8000-00000000000b}', '{1}');
 INSERT INTO public.history_0_1800000000000 VALUES (0, 10, 1, 1887436800000000000, '01a3185c-5000-7003-8000-000000000003', 1800086400000, '\x010a08c00301a3185c500070038000000000000003010101000001a3185c50007002800000000004004000000000');
 INSERT INTO public.history_0_1800000000000 VALUES (0, 11, 1, 1887436862914560000, '01a3185c-5000-7003-8000-000000000003', 1800086460000, '\x010b08c00501a3185c500070038000000000000003010101000001a3185c50007002800000000004004000000001010101a3185c500070028000000000040040c0e9e985e36802030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500');
 INSERT INTO public.history_0_1800000000000 VALUES (0, 12, 1, 1887436925829120000, '01a3185c-5000-7003-8000-000000000003', 1800086520000, '\x010c08c00501a3185c500070038000000000000003010101000001a3185c50007002800000000004004000000001010101a3185c5000700280000000000400408093f185e36803030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500');
@@ -338,11 +404,14 @@ INSERT INTO public.partitions VALUES (0, 1887436800000000000, 188744434974720000
 INSERT INTO public.partitions VALUES (1, 1887406601011200000, 1887451899494400000);
 INSERT INTO public.partitions VALUES (2, 1887406601011200000, 1887497197977600000);
 INSERT INTO public.partitions VALUES (3, 1887316004044800000, 1887950182809600000);
-INSERT INTO public.requests VALUES (1, 'pause', '\x07070707070707070707070707070707', 1800098160000, 'an answer');
-INSERT INTO public.requests VALUES (1, 'asked', '\x07070707070707070707070707070707', 1800098160000, 'an answer');
-INSERT INTO public.schema_versions VALUES (1, '2026-11-16 10:38:33.933034+00', 1);
-INSERT INTO public.schema_versions VALUES (2, '2026-11-16 10:38:33.960878+00', 1);
-INSERT INTO public.sequences VALUES (true, 28800188160000);
+INSERT INTO public.requests VALUES (1, 'pause', '\x07070707070707070707070707070707', 1800098160000, 'an answer', 9);
+INSERT INTO public.requests VALUES (1, 'asked', '\x07070707070707070707070707070707', 1800098160000, 'an answer', 12);
+INSERT INTO public.schema_versions VALUES (1, '2026-11-16 22:42:55.244478+00', 1);
+INSERT INTO public.schema_versions VALUES (2, '2026-11-16 22:42:55.278085+00', 1);
+INSERT INTO public.schema_versions VALUES (3, '2026-11-16 22:42:55.281173+00', 1);
+INSERT INTO public.schema_versions VALUES (4, '2026-11-16 22:42:55.283935+00', 1);
+INSERT INTO public.sequences VALUES (true, 28800188160003);
+INSERT INTO public.settings VALUES ('shards', '\x3136');
 INSERT INTO public.settings VALUES ('signing-key', '\x6120736563726574');
 INSERT INTO public.shards VALUES (0, '01a3185c-5000-7555-aaaa-aaaaaaaaaaaa', 1, 1801000000000);
 INSERT INTO public.shards VALUES (1, '01a3185c-5000-7555-aaaa-aaaaaaaaaaaa', 1, 1801000000000);
@@ -363,12 +432,20 @@ INSERT INTO public.shards VALUES (15, '01a3185c-5000-7555-aaaa-aaaaaaaaaaaa', 1,
 INSERT INTO public.tenants VALUES (1, 'default', 0);
 INSERT INTO public.tenants VALUES (2, 'acme', 1800000000000);
 INSERT INTO public.workers VALUES ('01a3185c-5000-7001-8000-000000020020', 1800011760000, false, '{1887449131253760005}', '{1}');
+SELECT pg_catalog.setval('public.changes_id_seq', 1, false);
+SELECT pg_catalog.setval('public.ended_lists_id_seq', 2, true);
+ALTER TABLE ONLY public.changes
+    ADD CONSTRAINT changes_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.databases
+    ADD CONSTRAINT databases_pkey PRIMARY KEY (number);
 ALTER TABLE ONLY public.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (seq);
 ALTER TABLE ONLY public.due
     ADD CONSTRAINT due_pkey PRIMARY KEY (shard, at, lane, tenant, job, version);
 ALTER TABLE ONLY public.ended_jobs
     ADD CONSTRAINT ended_jobs_pkey PRIMARY KEY (forget_at, job, version);
+ALTER TABLE ONLY public.ended_lists
+    ADD CONSTRAINT ended_lists_pkey PRIMARY KEY (forget_at, id);
 ALTER TABLE ONLY public.history
     ADD CONSTRAINT history_pkey PRIMARY KEY (class, seq);
 ALTER TABLE ONLY public.history_0
@@ -397,6 +474,8 @@ ALTER TABLE ONLY public.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.ledger
     ADD CONSTRAINT ledger_pkey PRIMARY KEY (job, from_slot);
+ALTER TABLE ONLY public.moves
+    ADD CONSTRAINT moves_pkey PRIMARY KEY (operation);
 ALTER TABLE ONLY public.nodes
     ADD CONSTRAINT nodes_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.open_runs

@@ -8,13 +8,14 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{DEFAULT_QUEUE, Job, JobState, Lane, Spec, Target};
 use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::{Cause, Outcome, Report, Run};
 use punctual_schedule::Schedule;
 use punctual_store::conformance::SHARDS;
 use punctual_store::{
     Birth, Claim, Conclusion, Due, DueKey, DueQuery, DueWhen, Expect, Firing, Held, OpenRuns, PageRequest,
-    Put, RunFilter, Shards, Store,
+    Put, RunFilter, Shards, Store, Trigger,
 };
 use punctual_store_postgres::{Options, Postgres};
 use punctual_testing::Postgres as Server;
@@ -63,13 +64,17 @@ fn birth(slot: Timestamp) -> Birth {
         scheduled_for: slot,
         part: 0,
         available_at: slot,
+        start_by: None,
         kind: None,
         queue: DEFAULT_QUEUE.into(),
+        requires: Default::default(),
         lane: Lane::default(),
         priority: 0,
         retention: Retention::Week,
         correlation_id: None,
         claimed_by: None,
+        overlap: Overlap::Allow,
+        previous: None,
     }
 }
 
@@ -105,6 +110,7 @@ impl New {
             unfired: Vec::new(),
             birth: None,
             open_runs: OpenRuns::Keep,
+            lets_overlap: false,
             ledger: Vec::new(),
             request: None,
         };
@@ -128,6 +134,7 @@ impl New {
             over: Some(Retention::Week),
             progress: None,
             operation: None,
+            otherwise: None,
         }
     }
 
@@ -139,7 +146,13 @@ impl New {
     }
 
     async fn claim(&self, limit: usize) -> Vec<Run> {
-        let claim = Claim { worker: self.id, queues: Vec::new(), shards: Shards::All, limit };
+        let claim = Claim {
+            worker: self.id,
+            queues: Vec::new(),
+            labels: Default::default(),
+            shards: Shards::All,
+            limit,
+        };
         Store::claim(&*self.store, claim, now()).await.unwrap()
     }
 
@@ -156,7 +169,7 @@ impl New {
         };
         let answers =
             Store::complete(&*self.store, runs.iter().map(conclusion).collect(), now()).await.unwrap();
-        answers.into_iter().flatten().map(|run| run.job).collect()
+        answers.into_iter().flatten().map(|concluded| concluded.run.job).collect()
     }
 
     async fn work(&self, done: &Done) {
@@ -225,6 +238,31 @@ async fn both() -> (New, Old) {
     let owned = Store::acquire(&*store, id, Shards::All, TTL, now()).await.unwrap();
     assert_eq!(owned.len(), usize::from(SHARDS) / 2, "what the old one owns is not to be had");
     (New { store, id, owned }, old)
+}
+
+/// A node that knows nothing of overlap ends a run that another waits for. One that does finds who was left behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_the_old_one_left_behind_goes_on() {
+    let (new, old) = both().await;
+    let jobs = [job(HALF)];
+    new.put_jobs(&jobs).await;
+    let of = &jobs[0].0;
+    let trigger = |part| Trigger {
+        job: of.id,
+        version: of.version,
+        birth: Birth { cause: Cause::Trigger, part, overlap: Overlap::QueueOne, ..birth(now()) },
+        is_over: false,
+        request: None,
+    };
+    let answers = Store::trigger(&*new.store, vec![trigger(1), trigger(2)], now()).await.unwrap();
+    let behind = answers.into_iter().map(Result::unwrap).find(Run::is_behind).unwrap();
+    // It reads the one that waits as any other, and does not find it in the line.
+    let held = old.claim(9, now()).await;
+    assert_eq!(held.len(), 1);
+    assert_eq!(old.complete(held, now()).await, [of.id]);
+    assert_eq!(new.claim(9).await, []);
+    while Store::retain(&*new.store, now(), 100).await.unwrap() > 0 {}
+    assert_eq!(new.claim(9).await.iter().map(Run::id).collect::<Vec<_>>(), [behind.id()]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
--- All statements of its verbs, schema 2. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
+-- All statements of its verbs, schema 4. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
 
 -- takes (int8), gives ()
 delete from dead_letters where seq = $1
@@ -7,7 +7,7 @@ delete from dead_letters where seq = $1
 delete from due d
 using unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[])
     with ordinality a (shard, at, lane, tenant, job, version, slot, n)
-where d.shard = a.shard and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
+where d.shard = any(array[a.shard]) and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
     and d.version = a.version and d.slot = a.slot
 returning a.n
 ;
@@ -16,6 +16,13 @@ delete from ended_jobs where (forget_at, job, version) in (
     select forget_at, job, version from ended_jobs where forget_at < $1 order by forget_at limit $2
     for update skip locked)
 returning job, version
+;
+-- takes (int8, int8), gives (_uuid, _int4)
+delete from ended_lists e using (
+    select forget_at, id, sum(count) over (order by forget_at, id) - count as before
+    from (select forget_at, id, count from ended_lists where forget_at < $1 order by forget_at, id limit $2) l
+) l where e.forget_at = any(array[l.forget_at]) and e.id = l.id and l.before < $2
+returning e.jobs, e.versions
 ;
 -- takes (int2, int8), gives ()
 delete from history where class = $1 and seq = $2
@@ -69,7 +76,9 @@ select * from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5
 on conflict (shard, at, lane, tenant, job, version) do update set slot = excluded.slot
 ;
 -- takes (_int8, _uuid, _int4), gives ()
-insert into ended_jobs select * from unnest($1::bigint[], $2::uuid[], $3::int[]) on conflict do nothing
+insert into ended_lists (forget_at, count, jobs, versions)
+select forget_at, count(*), array_agg(job), array_agg(version)
+from unnest($1::bigint[], $2::uuid[], $3::int[]) x (forget_at, job, version) group by forget_at
 ;
 -- takes (int2, int8, int8), gives ()
 insert into history
@@ -126,11 +135,11 @@ on conflict (id) do update set version = excluded.version, record = excluded.rec
 -- takes (int2, int8, int8), gives ()
 insert into partitions values ($1, $2, $3) on conflict do nothing
 ;
--- takes (_int4, _text, _bytea, _int8, _text, int8), gives (int4, text)
-insert into requests
-select * from unnest($1::int[], $2::text[], $3::bytea[], $4::bigint[], $5::text[])
+-- takes (_int4, _text, _bytea, _int8, _text, int8, _int2), gives (int4, text)
+insert into requests (tenant, key, fingerprint, expires_at, result, shard)
+select * from unnest($1::int[], $2::text[], $3::bytea[], $4::bigint[], $5::text[], $7::smallint[])
 on conflict (tenant, key) do update set fingerprint = excluded.fingerprint, expires_at = excluded.expires_at,
-    result = excluded.result
+    result = excluded.result, shard = excluded.shard
 where requests.expires_at <= $6
 returning tenant, key
 ;
@@ -157,7 +166,7 @@ returning id
 select a.n
 from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[])
     with ordinality a (shard, at, lane, tenant, job, version, slot, n)
-join due d on d.shard = a.shard and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
+join due d on d.shard = any(array[a.shard]) and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
     and d.version = a.version and d.slot = a.slot
 ;
 -- takes (), gives (int2, int8)
@@ -172,6 +181,9 @@ select coalesce(
      order by lane, urgency, available_at, seq limit 1),
     (select available_at from open_runs where line = 0 and ($1::smallint[] is null or shard = any($1))
      order by available_at, seq limit 1))
+;
+-- takes (), gives (int4)
+select convert_from(value, 'UTF8')::int from settings where name = 'shards'
 ;
 -- takes (_int8), gives (uuid)
 select distinct job from open_runs where seq = any($1)
@@ -255,17 +267,19 @@ select id, version, record::json ->> 'key' from jobs where id = any($1) order by
 ;
 -- takes (_uuid, _int4), gives (uuid, int4, int4, text, int8, int8)
 select j.id, j.tenant, j.version, j.record, j.fired, j.completed_at
-            from unnest($1::uuid[], $2::int[]) x (id, version) join jobs j on j.id = x.id and j.version = x.version
-            union all
-            select v.id, v.tenant, v.version, v.record, 0, null
-            from unnest($1::uuid[], $2::int[]) x (id, version) join job_versions v on v.id = x.id and v.version = x.version
+from unnest($1::uuid[], $2::int[]) x (id, version)
+join jobs j on j.id = any(array[x.id]) and j.version = x.version
+union all
+select v.id, v.tenant, v.version, v.record, 0, null
+from unnest($1::uuid[], $2::int[]) x (id, version)
+join job_versions v on v.id = any(array[x.id]) and v.version = x.version
 ;
 -- takes (_uuid, _int4), gives (uuid, int4, bool)
 select j.id, j.version,
     exists (select from open_runs o where o.job = j.id) or exists (select from history h where h.job = j.id)
 from unnest($1::uuid[], $2::int[]) x (id, version)
-join jobs j on j.id = x.id and j.version = x.version
-order by j.id for update of j
+join jobs j on j.id = any(array[x.id]) and j.version = x.version
+order by x.id for update of j
 ;
 -- takes (uuid, int4), gives (int4, int2, bool)
 select j.version, j.state, j.version = $2 or exists (select from job_versions v where v.id = $1 and v.version = $2)
@@ -280,9 +294,6 @@ select job from job_keys where tenant = $1 and key = $2 and job <> $3
 -- takes (), gives (int2, int8)
 select lane, count(*) from open_runs where line = 1 group by lane
 ;
--- takes (), gives (int2)
-select max(shard) from shards
-;
 -- takes (uuid), gives (bool)
 select not exists (select from open_runs where job = $1)
 ;
@@ -294,6 +305,9 @@ order by o.claimed_at, o.seq limit $3
 ;
 -- takes (int8), gives (void)
 select pg_advisory_xact_lock($1)
+;
+-- takes (), gives (int4)
+select pg_backend_pid()
 ;
 -- takes (int8), gives (bytea)
 select record from open_runs where seq = $1
@@ -344,8 +358,11 @@ select seq, revision, record, line from open_runs where seq = any($1) and worker
 -- takes (_int8), gives (int8, int4, bytea, int2)
 select seq, revision, record, line from open_runs where seq = any($1) order by seq for update
 ;
+-- takes (uuid), gives (int2, int8)
+select shard, epoch from shards where owner = $1
+;
 -- takes (_int2), gives (int2, uuid)
-select shard, owner from shards where shard = any($1) order by shard for share
+select shard, owner from shards where shard = any($1) order by shard for key share
 ;
 -- takes (_int2), gives (int2, uuid)
 select shard, owner from shards where shard = any($1) order by shard for update
@@ -370,11 +387,11 @@ select version, state, tenant from jobs where id = $1
 ;
 -- takes (_int4, _text), gives (int8, uuid)
 select x.n, k.job from unnest($1::int[], $2::text[]) with ordinality x (tenant, key, n)
-join job_keys k on k.tenant = x.tenant and k.key = x.key
+join job_keys k on k.tenant = any(array[x.tenant]) and k.key = x.key
 ;
 -- takes (_uuid, _int8, _int8), gives ()
 update jobs j set fired = x.fired, completed_at = x.completed_at
-from unnest($1::uuid[], $2::bigint[], $3::bigint[]) x (id, fired, completed_at) where j.id = x.id
+from unnest($1::uuid[], $2::bigint[], $3::bigint[]) x (id, fired, completed_at) where j.id = any(array[x.id])
 ;
 -- takes (_uuid, int8), gives ()
 update jobs set completed_at = $2 where id = any($1)
@@ -385,53 +402,17 @@ from (
     select seq from open_runs where line = 0 and available_at <= $1 order by available_at, seq limit 10000
     for update skip locked
 ) due
-where o.seq = due.seq returning o.lane
+where o.seq = any(array[due.seq]) returning o.lane
 ;
 -- takes (uuid, int8, _int8, _int4, _bytea), gives ()
 update open_runs o set line = 2, worker = $1, claimed_at = punctual_now($2), revision = x.revision, record = x.record
-from unnest($3::bigint[], $4::int[], $5::bytea[]) x (seq, revision, record) where o.seq = x.seq
+from unnest($3::bigint[], $4::int[], $5::bytea[]) x (seq, revision, record) where o.seq = any(array[x.seq])
 ;
 -- takes (int8, int8, int8), gives (int8)
 update sequences set block = greatest(block + 1, punctual_now($1) * $3) + $2 - 1 returning block
 ;
 -- takes (int8, int8), gives ()
 update workers set is_dead = true where not is_dead and seen_at < punctual_now($1) - $2
-;
--- takes (_int2, _int8, _int2, _int4, _uuid, _int4, _int8, _int8, _int8, _int2, _int8, _int2, _int4, _uuid, _int4, _int8, _int8, _int8, _int2, _int2, _int2, _int4, _int8, _int8, _int4, _int4, _uuid, _uuid, _text, _bytea, int8, _int8), gives (int8, bool)
-with asked as materialized (
-    select * from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[],
-        $8::bigint[], $32::bigint[])
-        with ordinality a (shard, at, lane, tenant, job, version, slot, epoch, forget_at, n)
-), owned as materialized (
-    select a.* from asked a join shards s on s.shard = a.shard and s.epoch = a.epoch and s.owner is not null
-), gone as (
-    delete from due d using owned a
-    where d.shard = a.shard and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
-        and d.version = a.version and d.slot = a.slot
-    returning a.n, a.job, a.version
-), fired as materialized (
-    select gone.n from gone join jobs j on j.id = gone.job and j.version = gone.version and j.state = 0
-), over as (
-    insert into ended_jobs select a.forget_at, a.job, a.version from asked a
-    where a.forget_at is not null and (a.n in (select n from fired)) is true on conflict do nothing
-), next as (
-    insert into due (shard, at, lane, tenant, job, version, slot)
-    select x.shard, x.at, x.lane, x.tenant, x.job, x.version, x.slot
-    from unnest($9::bigint[], $10::smallint[], $11::bigint[], $12::smallint[], $13::int[], $14::uuid[], $15::int[],
-        $16::bigint[]) x (n, shard, at, lane, tenant, job, version, slot)
-    where (x.n in (select n from fired)) is true
-    on conflict (shard, at, lane, tenant, job, version) do update set slot = excluded.slot
-), born as (
-    insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker,
-        queue, record)
-    select x.seq, x.shard, x.line, x.lane, x.urgency, x.available_at,
-        case when x.worker is null then null else punctual_now($31) end, 0, x.tenant, x.job, x.worker, x.queue, x.record
-    from unnest($17::bigint[], $18::bigint[], $19::smallint[], $20::smallint[], $21::smallint[], $22::int[],
-        $23::bigint[], $24::bigint[], $25::int[], $26::int[], $27::uuid[], $28::uuid[], $29::text[], $30::bytea[])
-        x (n, seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker, queue, record)
-    where (x.n in (select n from fired)) is true
-)
-select a.n, a.n in (select n from owned) from asked a where a.n not in (select n from fired)
 ;
 -- takes (_int2, _int2, _int4, _int8, _uuid, _int8, _bytea), gives ()
 with ended as (
@@ -450,35 +431,80 @@ update shards s set epoch = s.epoch + 1, owner = given.heir, expires_at =
     coalesce((select n.expires_at from nodes n where n.id = given.heir), punctual_now($5) + $4)
 from given where s.shard = given.shard and s.owner = $1
 ;
--- takes (_int2, _int2, _int4, _int8, _uuid, _int8, _bytea, _int4), gives (int8)
+-- takes (_int2, _int2, _int4, _int8, _uuid, _int8, _bytea, _int4, _int8, _int4, _uuid), gives (int8)
 with gone as (
-    delete from open_runs o using unnest($4::bigint[], $8::int[]) a (seq, revision)
-    where o.seq = a.seq and o.revision = a.revision returning o.seq
+    delete from open_runs o
+    where o.seq = any($4::bigint[])
+        and ((o.seq, o.revision) in (select x.seq, x.revision from unnest($4::bigint[], $8::int[]) x (seq, revision))) is true
+    returning o.seq
 ), ended as (
     insert into history (class, state, tenant, seq, job, keep_until, record)
     select x.* from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[],
         $7::bytea[]) x (class, state, tenant, seq, job, keep_until, record)
     where (x.seq in (select seq from gone)) is true
-    returning state, seq, tenant, job
 ), dead as (
-    insert into dead_letters select seq, tenant, job from ended where state in (11, 12) on conflict do nothing
+    insert into dead_letters select x.* from unnest($9::bigint[], $10::int[], $11::uuid[]) x (seq, tenant, job)
+    where (x.seq in (select seq from gone)) is true on conflict do nothing
 )
-select seq from gone
+select x.seq from unnest($4::bigint[]) x (seq) where x.seq not in (select seq from gone)
 ;
 -- takes (uuid, int8), gives ()
 with gone as (delete from nodes where id = $1)
 update shards set owner = null, expires_at = punctual_now($2) where owner = $1
 ;
--- takes (uuid, _int2, int8, int8), gives (int2, int8)
+-- takes (uuid, _int2, int8, int8), gives ()
 with held as (
     select shard from shards
-    where owner = $1 or (($2::smallint[] is null or shard = any($2)) and (owner is null or expires_at < punctual_now($4)))
+    where owner is distinct from $1 and ($2::smallint[] is null or shard = any($2))
+        and (owner is null or expires_at < punctual_now($4))
     order by shard for update
 )
-update shards s
-set epoch = case when s.owner = $1 then s.epoch else s.epoch + 1 end, owner = $1, expires_at = punctual_now($4) + $3
-from held where s.shard = held.shard and (s.owner is null or s.owner = $1 or s.expires_at < punctual_now($4))
+update shards s set epoch = s.epoch + 1, owner = $1, expires_at = punctual_now($4) + $3
+from held where s.shard = any(array[held.shard]) and (s.owner is null or s.expires_at < punctual_now($4))
+;
+-- takes (uuid, int8, int8), gives (int2, int8)
+with held as (select shard from shards where owner = $1 order by shard for no key update)
+update shards s set expires_at = punctual_now($3) + $2
+from held where s.shard = any(array[held.shard]) and s.owner = $1
 returning s.shard, s.epoch
+;
+-- takes (_int2, _int8, _int2, _int4, _uuid, _int4, _int8, _int8, _int8, _int2, int8, _int8, _int2, _int8, _int2, _int4, _uuid, _int4, _int8, _int8, _int8, _int2, _int2, _int2, _int4, _int8, _int4, _uuid, _uuid, _text, _bytea), gives (int8, bool)
+with owned as materialized (
+    select a.* from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[],
+        $8::bigint[], $9::bigint[])
+        with ordinality a (shard, at, lane, tenant, job, version, slot, epoch, forget_at, n)
+    where ((a.shard, a.epoch) in (
+        select s.shard, s.epoch from shards s where s.shard = any($10::smallint[]) and s.owner is not null)) is true
+), gone as (
+    delete from due d using owned a
+    where d.shard = any(array[a.shard]) and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
+        and d.version = a.version and d.slot = a.slot
+    returning a.n, a.job, a.version, a.forget_at
+), fired as materialized (
+    select gone.* from gone join jobs j on j.id = any(array[gone.job]) and j.version = gone.version and j.state = 0
+), over as (
+    insert into ended_lists (forget_at, count, jobs, versions)
+    select forget_at, count(*), array_agg(job), array_agg(version) from fired
+    where forget_at is not null group by forget_at
+), next as (
+    insert into due (shard, at, lane, tenant, job, version, slot)
+    select x.shard, x.at, x.lane, x.tenant, x.job, x.version, x.slot
+    from unnest($12::bigint[], $13::smallint[], $14::bigint[], $15::smallint[], $16::int[], $17::uuid[], $18::int[],
+        $19::bigint[]) x (n, shard, at, lane, tenant, job, version, slot)
+    where (x.n in (select n from fired)) is true
+    on conflict (shard, at, lane, tenant, job, version) do update set slot = excluded.slot
+), born as (
+    insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker,
+        queue, record)
+    select x.seq, x.shard, x.line, x.lane, x.urgency, x.available_at,
+        case when x.worker is null then null else (select punctual_now($11)) end, 0, x.tenant, x.job, x.worker, x.queue, x.record
+    from unnest($20::bigint[], $21::bigint[], $22::smallint[], $23::smallint[], $24::smallint[], $25::int[],
+        $26::bigint[], $27::int[], $28::uuid[], $29::uuid[], $30::text[], $31::bytea[])
+        x (n, seq, shard, line, lane, urgency, available_at, tenant, job, worker, queue, record)
+    where (x.n in (select n from fired)) is true
+)
+select n, n in (select n from owned) from generate_series(1::bigint, cardinality($1::smallint[])) n
+where n not in (select n from fired)
 ;
 -- takes (uuid), gives (int8)
 with told as (delete from news where shard in (select shard from shards where owner = $1) returning at)

@@ -46,6 +46,7 @@ pub(crate) async fn tell(store: &Arc<Postgres>) -> World {
         address: Some("http://one:7070".into()),
         release: "0.1.0".into(),
         roles: Roles::ALL,
+        labels: Default::default(),
         started_at: world.now,
         capacity: 100,
         clock_ahead: SignedDuration::from_millis(3),
@@ -156,7 +157,7 @@ async fn open_runs(world: &mut World) {
     let worker = world.worker();
     for run in world.claim(worker, 100).await {
         let available_at = world.after(300);
-        let verdict = Verdict::Retry { available_at, charge: Charge::Attempt };
+        let verdict = Verdict::Retry { available_at, charge: Charge::Attempt, start_by: None };
         world.conclude(worker, &run, Outcome::Failed, verdict).await.unwrap();
     }
     let running = world.running("running", worker).await;

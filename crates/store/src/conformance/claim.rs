@@ -6,7 +6,7 @@ use std::time::Duration;
 use punctual_domain::job::{Job, Lane};
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::run::{Cause, WaitingFor};
-use punctual_domain::{Outcome, Version};
+use punctual_domain::{Labels, Outcome, Version};
 
 use super::world::{World, birth};
 use crate::page::PageRequest;
@@ -55,6 +55,7 @@ pub async fn a_claim_respects_queues_and_limits(store: Arc<dyn Store>) {
     let claim = |queues: &[&str], limit| Claim {
         worker,
         queues: queues.iter().map(|q| (*q).into()).collect(),
+        labels: Labels::NONE,
         shards: Shards::All,
         limit,
     };
@@ -87,6 +88,7 @@ pub async fn a_queue_is_not_held_up_by_another(store: Arc<dyn Store>) {
     let claim = |queues: &[&str]| Claim {
         worker,
         queues: queues.iter().map(|queue| (*queue).into()).collect(),
+        labels: Labels::NONE,
         shards: Shards::All,
         limit: 10,
     };
@@ -99,6 +101,110 @@ pub async fn a_queue_is_not_held_up_by_another(store: Arc<dyn Store>) {
         "in order"
     );
     assert_eq!(store.figures().waiting.of(Lane::Standard), 990);
+}
+
+/// A run that requires something is taken by workers that have it, in its turn; by others it is not even in the way.
+pub async fn a_run_waits_for_a_worker_that_has_what_it_requires(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    for (name, lane, queue, requires) in [
+        ("d", Lane::Standard, "a", ""),
+        ("e", Lane::Standard, "b", "zone=eu"),
+        ("c", Lane::Standard, "a", "zone=eu"),
+        ("a", Lane::Critical, "a", "gpu=true,zone=eu"),
+        ("f", Lane::Batch, "a", "zone=us"),
+        ("b", Lane::Critical, "b", ""),
+    ] {
+        let mut job = world.job(name);
+        (job.spec.lane, job.spec.queue) = (lane, queue.into());
+        job.spec.requires = requires.parse().expect("labels");
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        let run = world.try_fire(&job, world.now).await.expect("fired").remove(0);
+        assert_eq!(run.requires, job.spec.requires);
+        assert_eq!(world.detail(run.id()).await.run.requires, job.spec.requires);
+    }
+    let worker = world.worker();
+    let waiting = || Lane::ALL.map(|lane| store.figures().waiting.of(lane));
+    assert_eq!(waiting(), [2, 3, 1], "whatever they require");
+    for (labels, queues, limit, expected) in [
+        // What nobody here has is not taken, and does not use up the limit.
+        ("", vec!["b"], 1, vec!["b"]),
+        ("zone=eu", vec!["b"], 9, vec!["e"]),
+        ("zone=eu", vec![], 1, vec!["d"]),
+        ("gpu=true,zone=asia", vec![], 9, vec![]),
+        ("", vec![], 9, vec![]),
+        ("gpu=true,ssd=true,zone=eu", vec![], 9, vec!["a", "c"]),
+        ("zone=us", vec!["b"], 9, vec![]),
+        ("zone=us", vec!["b", "a"], 9, vec!["f"]),
+    ] {
+        let claim = Claim {
+            worker,
+            queues: queues.into_iter().map(Arc::from).collect(),
+            labels: labels.parse().expect("labels"),
+            shards: Shards::All,
+            limit,
+        };
+        let claimed = store.claim(claim, world.now).await.expect("claim");
+        let jobs = world.jobs_of(&claimed).await;
+        let names: Vec<&str> = jobs.iter().map(|job| job.spec.name.as_str()).collect();
+        assert_eq!(names, expected, "{labels}");
+    }
+    assert_eq!(waiting(), [0, 0, 0]);
+}
+
+/// Runs with and without requirements are one line for who may take both; a retry, a delay and an edit change nothing.
+pub async fn what_a_run_requires_stays_with_it(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let mut jobs = Vec::new();
+    for (name, requires) in [("a", "zone=eu"), ("b", ""), ("c", "zone=eu"), ("d", "")] {
+        let mut job = world.job(name);
+        job.spec.requires = requires.parse().expect("labels");
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        let mut firing = world.firing(&job, world.now);
+        firing.births[0].available_at = world.after(30);
+        world.try_firing(firing).await.expect("fired");
+        jobs.push(job);
+    }
+    let worker = world.worker();
+    let claim = |labels: &str, limit| Claim {
+        worker,
+        queues: Vec::new(),
+        labels: labels.parse().expect("labels"),
+        shards: Shards::All,
+        limit,
+    };
+    assert_eq!(store.claim(claim("zone=eu", 9), world.now).await.expect("claim"), []);
+    world.advance(Duration::from_secs(30));
+    let claimed = store.claim(claim("zone=eu", 3), world.now).await.expect("claim");
+    let names = |claimed: &[punctual_domain::Run]| {
+        let name =
+            |run: &punctual_domain::Run| jobs.iter().find(|job| job.id == run.job).map(|job| &job.spec.name);
+        claimed.iter().filter_map(name).cloned().collect::<Vec<String>>()
+    };
+    assert_eq!(names(&claimed), ["a", "b", "c"], "in the order of all");
+    let later = Verdict::Retry { available_at: world.after(60), charge: Charge::Attempt, start_by: None };
+    world.conclude(worker, &claimed[0], Outcome::Failed, later).await.expect("recorded");
+    let now = Verdict::Retry { available_at: world.now, charge: Charge::Nothing, start_by: None };
+    world.conclude(worker, &claimed[2], Outcome::Failed, now).await.expect("recorded");
+    // Waiting runs follow the edit, and stay where they wait.
+    let mut edited = jobs[2].clone();
+    (edited.version, edited.spec.requires) = (Version(2), Labels::NONE);
+    let mut put = world.put(edited, None);
+    put.open_runs = OpenRuns::Update;
+    world.try_put(put).await.expect("changed");
+    assert_eq!(names(&store.claim(claim("", 9), world.now).await.expect("claim")), ["d"]);
+    world.advance(Duration::from_secs(60));
+    assert_eq!(store.claim(claim("", 9), world.now).await.expect("claim"), []);
+    let next = store.next_available_at(&Shards::All).await.expect("next");
+    assert!(next.is_some_and(|at| at <= world.now), "somebody else may take them");
+    let filter = RunFilter { queue: Some("default".into()), ..RunFilter::default() };
+    let page = store.runs(&filter, PageRequest::first(9)).await.expect("runs");
+    assert_eq!(page.items.len(), 4, "their queue is their queue");
+    let filter = RunFilter { job: Some(jobs[0].id), ..RunFilter::default() };
+    let waiting = store.runs(&filter, PageRequest::first(1)).await.expect("runs").items.remove(0);
+    let cancellation = Cancellation { run: waiting.id(), successor: None };
+    store.cancel(vec![cancellation], world.now).await.expect("cancel")[0].as_ref().expect("cancelled");
+    assert_eq!(names(&store.claim(claim("zone=eu", 9), world.now).await.expect("claim")), ["c"]);
+    assert_eq!(store.figures().waiting.of(Lane::Standard), 0);
 }
 
 /// A store knows how many runs wait for a worker, and does not count those whose time has not come.
@@ -118,9 +224,9 @@ pub async fn waiting_runs_are_counted_by_lane(store: Arc<dyn Store>) {
     let worker = world.worker();
     let claimed = world.claim(worker, 2).await;
     assert_eq!(waiting(), [0, 0, 1]);
-    let later = Verdict::Retry { available_at: world.after(60), charge: Charge::Attempt };
+    let later = Verdict::Retry { available_at: world.after(60), charge: Charge::Attempt, start_by: None };
     world.conclude(worker, &claimed[0], Outcome::Failed, later).await.expect("recorded");
-    let now = Verdict::Retry { available_at: world.now, charge: Charge::Nothing };
+    let now = Verdict::Retry { available_at: world.now, charge: Charge::Nothing, start_by: None };
     world.conclude(worker, &claimed[1], Outcome::Failed, now).await.expect("recorded");
     assert_eq!(waiting(), [0, 0, 2]);
     let pending = RunFilter { waiting_for: Some(WaitingFor::Capacity), ..RunFilter::default() };

@@ -40,7 +40,7 @@ pub async fn a_retry_waits_and_continues_the_attempts(store: Arc<dyn Store>) {
     let mut world = World::new(store).await;
     let worker = world.worker();
     let run = world.running("job", worker).await;
-    let retry = Verdict::Retry { available_at: world.after(5), charge: Charge::Attempt };
+    let retry = Verdict::Retry { available_at: world.after(5), charge: Charge::Attempt, start_by: None };
     let waiting = world.conclude(worker, &run, Outcome::Failed, retry).await.expect("recorded");
     assert_eq!((waiting.state, waiting.charged), (RunState::Pending(WaitingFor::Retry), 1));
     assert_eq!(world.claim(worker, 9).await, []);
@@ -59,7 +59,7 @@ pub async fn a_stale_result_is_refused(store: Arc<dyn Store>) {
     let mut world = World::new(store).await;
     let (slow, quick) = (world.worker(), world.worker());
     let run = world.running("job", slow).await;
-    let lost = Verdict::Retry { available_at: world.now, charge: Charge::Lost };
+    let lost = Verdict::Retry { available_at: world.now, charge: Charge::Lost, start_by: None };
     world.conclude(slow, &run, Outcome::Lost, lost).await.expect("recorded");
     assert!(is_stale(&world.conclude(slow, &run, Outcome::Succeeded, Verdict::Succeed).await));
     let again = world.claim(quick, 1).await.remove(0);
@@ -86,7 +86,7 @@ pub async fn giving_back_charges_nothing(store: Arc<dyn Store>) {
     let mut world = World::new(store).await;
     let worker = world.worker();
     let run = world.running("job", worker).await;
-    let back = Verdict::Retry { available_at: world.now, charge: Charge::Nothing };
+    let back = Verdict::Retry { available_at: world.now, charge: Charge::Nothing, start_by: None };
     let waiting = world.try_complete(conclusion(worker, &run, None, back)).await.expect("recorded");
     assert_eq!((waiting.charged, waiting.lost, waiting.started_at), (0, 0, None));
     let again = world.claim(worker, 1).await.remove(0);

@@ -121,7 +121,7 @@ pub async fn runs_are_found_by_type_queue_and_what_they_wait_for(store: Arc<dyn 
     let [ended, retried, running, waiting] = &runs[..] else { unreachable!("four of them") };
     let claimed = world.claim(worker, 3).await;
     world.conclude(worker, &claimed[0], Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
-    let retry = Verdict::Retry { available_at: world.after(60), charge: Charge::Attempt };
+    let retry = Verdict::Retry { available_at: world.after(60), charge: Charge::Attempt, start_by: None };
     world.conclude(worker, &claimed[1], Outcome::Failed, retry).await.expect("recorded");
     let job = world.register("later", world.now).await;
     let mut later = world.firing(&job, world.now);

@@ -3,13 +3,16 @@
 //! A store's tests call [`conformance!`](crate::conformance!) with a function that runs one case on a
 //! fresh store. Store behaviour is tested here and nowhere else; a new rule is a new case.
 
+pub mod behind;
 pub mod claim;
 pub mod complete;
 pub mod ended;
 pub mod fire;
 pub mod history;
 pub mod interrupted;
+pub mod lapse;
 pub mod operation;
+pub mod overlap;
 pub mod placement;
 pub mod reclaim;
 pub mod register;
@@ -59,6 +62,7 @@ macro_rules! conformance {
                 a_pause_accounts_for_a_slot_that_is_not_fired_yet, a_paused_job_does_not_fire, an_edit_takes_the_old_entry_away, a_slot_may_be_only_accounted_for,
                 firing_counts_progress, a_run_may_be_born_running, the_next_due_time_is_told, trigger_needs_a_job;
             claim: runs_are_claimed_in_order, a_claim_respects_queues_and_limits, a_queue_is_not_held_up_by_another,
+                a_run_waits_for_a_worker_that_has_what_it_requires, what_a_run_requires_stays_with_it,
                 waiting_runs_are_counted_by_lane, a_run_waits_for_its_time,
                 a_run_keeps_the_version_it_was_fired_with, an_edit_may_update_waiting_runs;
             complete: a_success_ends_the_run, a_retry_waits_and_continues_the_attempts, a_stale_result_is_refused,
@@ -66,6 +70,10 @@ macro_rules! conformance {
                 a_cancelled_waiting_run_ends, a_running_run_is_asked_to_stop, deleting_a_job_cancels_what_waits;
             reclaim: a_silent_worker_loses_its_runs_after_the_lease, an_attempt_that_is_not_listed_is_released,
                 a_dead_worker_stays_dead, a_worker_that_lists_its_attempts_keeps_them;
+            lapse: a_run_that_waits_too_long_is_missed, a_late_run_makes_way_for_the_others,
+                a_run_with_a_lease_does_not_lapse, a_retry_that_waits_too_long_ends_the_run,
+                runs_lapse_in_the_order_of_their_limits, a_lapse_may_bring_the_next_slot, what_has_ended_does_not_lapse,
+                an_edit_may_change_when_waiting_runs_lapse;
             history: a_run_is_found_by_its_id, runs_are_listed_newest_first_in_pages, filters_narrow_the_list,
                 runs_are_found_by_type_queue_and_what_they_wait_for, a_search_examines_a_bounded_number_of_rows,
                 the_history_of_a_job_is_its_own, the_history_of_a_tenant_is_its_own, what_outlives_its_retention_stays_its_jobs,
@@ -78,6 +86,21 @@ macro_rules! conformance {
                 a_step_redrives_with_its_cursor, a_step_acknowledges_with_its_cursor,
                 a_step_gives_birth_with_its_cursor, a_step_accounts_for_slots, a_firing_starts_an_operation,
                 ended_operations_are_forgotten;
+            overlap: under_allow_runs_run_beside_each_other, under_skip_slots_get_no_run_while_one_is_open,
+                under_queue_one_a_single_run_waits, under_queue_all_runs_wait_oldest_slot_first,
+                under_cancel_running_the_new_run_takes_the_place_of_others, a_retry_lets_nobody_pass,
+                a_cancelled_run_lets_the_next_go_on, a_lost_run_holds_the_next_until_it_is_reclaimed,
+                a_redriven_run_waits_for_its_turn, an_edit_of_the_policy_keeps_or_releases_what_waits,
+                an_edit_finds_the_runs_that_are_open, deleting_a_job_cancels_what_waits_for_an_earlier_run,
+                a_pause_keeps_what_waits, a_trigger_is_refused_where_there_is_no_place,
+                a_step_waits_for_room_or_counts_what_it_skips, a_slot_is_accounted_for_once,
+                a_slot_without_a_run_is_no_fire, runs_that_end_together_let_one_go_on,
+                births_and_ends_at_once_leave_nobody_behind;
+            behind: a_run_lapses_while_it_waits_for_an_earlier_one, a_lapse_lets_the_next_go_on,
+                runs_that_lapse_together_let_one_go_on, what_was_missed_is_over_for_the_next_slot,
+                a_retry_that_lapses_lets_the_next_go_on, a_retry_that_waits_makes_way_for_a_newer_run,
+                a_lapse_goes_on_while_the_job_is_paused, the_time_of_a_backfill_begins_with_its_turn,
+                the_time_of_a_redriven_run_begins_with_its_turn, an_edit_gives_limits_to_runs_that_wait;
             ended: a_job_that_is_over_goes_with_its_history, a_now_job_goes_too, an_open_run_keeps_its_job,
                 a_dead_letter_keeps_its_job, a_later_run_keeps_its_job, a_job_that_was_changed_since_stays,
                 a_deleted_job_goes_with_its_history, a_period_from_completion_is_over_when_its_last_run_says_so;

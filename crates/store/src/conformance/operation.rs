@@ -283,7 +283,7 @@ pub async fn a_step_acknowledges_with_its_cursor(store: Arc<dyn Store>) {
 
 fn births(job: &Job, slots: &[Timestamp]) -> Effect {
     let births = slots.iter().map(|slot| birth(job, *slot)).collect();
-    Effect::Births { job: job.id, version: job.version, births }
+    Effect::Births { job: job.id, version: job.version, births, is_over: false }
 }
 
 /// Runs of the job's current version, paused or not, or nothing at all.

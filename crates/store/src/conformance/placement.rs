@@ -120,6 +120,7 @@ fn attendance(id: WorkerId, world: &World) -> Attendance {
         address: Some("127.0.0.1:7171".into()),
         release: "1.2.3".into(),
         roles: Roles { worker: false, ..Roles::ALL },
+        labels: "zone=eu".parse().expect("labels"),
         started_at: world.now,
         capacity: 64,
         clock_ahead: SignedDuration::from_millis(-12),

@@ -28,7 +28,7 @@ pub async fn a_silent_worker_loses_its_runs_after_the_lease(store: Arc<dyn Store
     assert_eq!(expired(&world).await, [], "not before the lease is over");
     world.advance(SECOND);
     assert_eq!(expired(&world).await, [run.id()]);
-    let lost = Verdict::Retry { available_at: world.now, charge: Charge::Lost };
+    let lost = Verdict::Retry { available_at: world.now, charge: Charge::Lost, start_by: None };
     world.conclude(worker, &run, Outcome::Lost, lost).await.expect("reclaimed");
     assert_eq!(expired(&world).await, []);
     let other = world.worker();

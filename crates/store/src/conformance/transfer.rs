@@ -12,9 +12,11 @@ use punctual_domain::id::{JobId, OperationId, Sequence, ShardId, TenantId};
 use punctual_domain::job::{JobState, Pause};
 use punctual_domain::ledger::Fate;
 use punctual_domain::lifecycle::{Charge, Verdict};
-use punctual_domain::operation::{CatchUp, DeadLetters, Event, Kind, Operation};
+use punctual_domain::operation::{Backfill, CatchUp, DeadLetters, Event, Kind, Operation};
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Cause, Run, RunState};
+use punctual_domain::run::{Cause, Limit, Run, RunState, StartBy};
+
 use punctual_domain::{Outcome, Tenant};
 use punctual_schedule::{Progress, Schedule};
 
@@ -24,8 +26,8 @@ use crate::page::PageRequest;
 use crate::record::encode_job;
 use crate::store::Store;
 use crate::verbs::{
-    Birth, Due, DueQuery, Effect, JobFilter, OpenRuns, OperationFilter, RunFilter, Shards, Step, Stored,
-    Subject, Trigger, ledger_entry,
+    Birth, Due, DueQuery, Effect, JobFilter, Lapse, OpenRuns, OperationFilter, RunFilter, Shards, Step,
+    Stored, Subject, Trigger, ledger_entry,
 };
 
 /// The second at which the story ends, and a copy of it may begin.
@@ -42,7 +44,8 @@ pub async fn story(store: Arc<dyn Store>) {
     let worker = world.worker();
     history(&mut world).await;
     let run = world.running("retried", worker).await;
-    let retry = Verdict::Retry { available_at: world.after(30), charge: Charge::Attempt };
+    let start_by = Some(StartBy { at: world.after(7_200), limit: Limit::RetryFor });
+    let retry = Verdict::Retry { available_at: world.after(30), charge: Charge::Attempt, start_by };
     world.conclude(worker, &run, Outcome::Failed, retry).await.expect("recorded");
     let job = world.register("edited", world.now).await;
     world.try_fire(&job, world.now).await.expect("fired");
@@ -60,7 +63,21 @@ pub async fn story(store: Arc<dyn Store>) {
         world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
         world.try_fire(&job, world.now).await.expect("fired");
     }
+    queued(&mut world).await;
     assert!(world.now < Timestamp::from_second(STORY_ENDS).expect("in range"));
+}
+
+/// Runs that wait for an earlier one of their job, until a time, and a slot that was skipped.
+async fn queued(world: &mut World) {
+    let mut job = world.job("queued");
+    (job.spec.queue, job.spec.policies.overlap) = ("slow".into(), Overlap::QueueAll { max: 2 });
+    world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+    for born in [1, 1, 1, 0] {
+        let mut firing = world.firing(&job, world.now);
+        firing.births[0].start_by = Some(StartBy { at: world.after(7_200), limit: Limit::StartWindow });
+        assert_eq!(world.try_firing(firing).await.expect("fired").len(), born);
+        world.advance(Duration::from_secs(60));
+    }
 }
 
 /// Runs that ended, of every class, early and late.
@@ -71,7 +88,8 @@ async fn history(world: &mut World) {
         job.spec.policies.retention = retention;
         world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
         let mut slot = world.now;
-        for verdict in [Verdict::Succeed, Verdict::Fail, Verdict::TimeOut, Verdict::Cancel] {
+        let given_up = Verdict::GiveUp(Limit::Deadline);
+        for verdict in [Verdict::Succeed, Verdict::Fail, Verdict::TimeOut, Verdict::Cancel, given_up] {
             world.try_fire(&job, slot).await.expect("fired");
             world.advance(Duration::from_secs(60));
             let run = world.claim(worker, 1).await.remove(0);
@@ -88,7 +106,7 @@ async fn history(world: &mut World) {
     }
     let dead = RunFilter { is_dead: Some(true), ..RunFilter::default() };
     let dead = world.store.runs(&dead, PageRequest::first(100)).await.expect("runs").items;
-    assert_eq!(dead.len(), 8, "also the oldest, whose partitions are gone");
+    assert_eq!(dead.len(), 12, "also the oldest, whose partitions are gone");
     world.store.acknowledge(&[dead[0].id()]).await.expect("acknowledge")[0].clone().expect("acknowledged");
     world.store.redrive(&[dead[1].id()], world.now).await.expect("redrive")[0].clone().expect("redriven");
     world.claim(worker, 1).await;
@@ -158,7 +176,17 @@ fn subject(world: &World, key: &str) -> Subject {
 /// One that runs, and one that has ended.
 async fn operations(world: &mut World) {
     let job = world.register("caught up with", world.after(50)).await;
-    let catch_up = CatchUp { job: job.id, schedule: job.spec.schedule, to: world.now, rate: 1 };
+    let schedule = job.spec.schedule;
+    let backfill = Backfill {
+        job: job.id,
+        schedule: schedule.clone(),
+        from: world.after(-600),
+        to: world.now,
+        rate: 5,
+        overlap: Some(Overlap::QueueOne),
+        part: 7,
+    };
+    let catch_up = CatchUp { job: job.id, schedule, to: world.now, rate: 1 };
     let start = |number: u16, kind| Step {
         operation: Operation::new(
             OperationId::new(world.now, ShardId(number), 1),
@@ -175,6 +203,7 @@ async fn operations(world: &mut World) {
         vec![start(1, Kind::CatchUp(Box::new(catch_up))), start(2, Kind::Redrive(DeadLetters::default()))];
     steps.push(steps[1].clone());
     steps[2].operation.apply(Event::Succeeded, world.now).expect("running");
+    steps.push(start(3, Kind::Backfill(Box::new(backfill))));
     let done = world.store.step(steps, world.now).await.expect("step");
     assert!(done.iter().all(Result::is_ok), "{done:?}");
 }
@@ -292,12 +321,24 @@ pub async fn assert_goes_on(store: Arc<dyn Store>) {
     assert!(born.sequence > newest, "a sequence that may have been given out");
     world.now = Timestamp::from_second(STORY_ENDS).expect("in range");
     let running = before.iter().filter(|run| matches!(run.state, RunState::Running(_))).count();
-    let waiting = before.iter().filter(|run| matches!(run.state, RunState::Pending(_))).count();
-    assert!(running >= 2 && waiting >= 3, "{running} running, {waiting} waiting");
+    let behind: Vec<&Run> = before.iter().filter(|run| run.is_behind()).collect();
+    let pending = before.iter().filter(|run| matches!(run.state, RunState::Pending(_))).count();
+    let waiting = pending - behind.len();
+    assert!(running >= 2 && waiting >= 3 && behind.len() == 2, "{running} running, {waiting} waiting");
     let lost = world.store.expired(LEASE, world.now, 1_000).await.expect("expired");
     assert_eq!(lost.len(), running, "their workers are gone");
     let worker = world.worker();
     assert_eq!(world.claim(worker, 1_000).await.len(), waiting + 1);
+    // The one ahead of those that wait is too late by now: it ends, and the oldest of them goes on.
+    let is_ahead = |run: &&Run| run.job == behind[0].job && !run.is_behind();
+    let ahead = before.iter().find(is_ahead).expect("one is ahead").id();
+    let lapse = Lapse { run: ahead, successor: None };
+    world.store.lapse(vec![lapse], world.now).await.expect("lapse")[0].clone().expect("late");
+    let mut still = Vec::new();
+    for run in &behind {
+        still.push(world.detail(run.id()).await.run.is_behind());
+    }
+    assert_eq!(still, [true, false], "newest first");
     let mut fired = 0;
     for entry in world.due_until(world.now).await {
         let job = world.store.jobs(&[entry.key.job]).await.expect("jobs").remove(0);

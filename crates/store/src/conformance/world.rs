@@ -1,6 +1,7 @@
 //! A small world for cases: a store, a clock that the case moves, jobs and workers.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -14,8 +15,8 @@ use punctual_schedule::Schedule;
 use crate::error::Refused;
 use crate::store::Store;
 use crate::verbs::{
-    Birth, Claim, Conclusion, Due, DueKey, DueQuery, DueWhen, Expect, Firing, Held, OpenRuns, Put, RunDetail,
-    Shards,
+    Birth, Claim, Concluded, Conclusion, Due, DueKey, DueQuery, DueWhen, Expect, Firing, Held, OpenRuns, Put,
+    RunDetail, Shards,
 };
 
 /// How long a lease lasts in the cases.
@@ -107,6 +108,7 @@ impl World {
             unfired: Vec::new(),
             birth: None,
             open_runs: OpenRuns::Keep,
+            lets_overlap: false,
             ledger: Vec::new(),
             request: None,
         }
@@ -142,6 +144,7 @@ impl World {
             over: None,
             progress: None,
             operation: None,
+            otherwise: None,
         }
     }
 
@@ -160,7 +163,8 @@ impl World {
 
     /// Claims runs for a worker.
     pub async fn claim(&self, worker: WorkerId, limit: usize) -> Vec<Run> {
-        let claim = Claim { worker, queues: Vec::new(), shards: Shards::All, limit };
+        let claim =
+            Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit };
         self.store.claim(claim, self.now).await.expect("claim")
     }
 
@@ -193,6 +197,11 @@ impl World {
 
     /// Completes and returns what the store says.
     pub async fn try_complete(&self, conclusion: Conclusion) -> Result<Run, Refused> {
+        self.try_conclude(conclusion).await.map(|concluded| concluded.run)
+    }
+
+    /// The same, with the run that goes on because of it.
+    pub async fn try_conclude(&self, conclusion: Conclusion) -> Result<Concluded, Refused> {
         let mut answers = self.store.complete(vec![conclusion], self.now).await.expect("complete");
         assert_eq!(answers.len(), 1);
         answers.remove(0)
@@ -220,6 +229,21 @@ impl World {
     }
 }
 
+/// Waits for all of these, which are under way at once.
+pub(super) async fn at_once<T>(work: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut work: Vec<_> = work.into_iter().map(|one| (Box::pin(one), None)).collect();
+    std::future::poll_fn(|context| {
+        for (one, done) in work.iter_mut().filter(|(_, done)| done.is_none()) {
+            if let Poll::Ready(value) = one.as_mut().poll(context) {
+                *done = Some(value);
+            }
+        }
+        if work.iter().all(|(_, done)| done.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    work.into_iter().filter_map(|(_, done)| done).collect()
+}
+
 /// A job's due entry.
 pub(super) fn due(job: &Job, at: Timestamp) -> Due {
     let key = DueKey { at, lane: job.spec.lane, tenant: job.tenant, job: job.id };
@@ -233,13 +257,17 @@ pub(super) fn birth(job: &Job, slot: Timestamp) -> Birth {
         scheduled_for: slot,
         part: 0,
         available_at: slot,
+        start_by: None,
         kind: job.spec.kind.as_deref().map(Arc::from),
         queue: job.spec.queue.clone(),
+        requires: job.spec.requires.clone(),
         lane: job.spec.lane,
         priority: job.spec.priority,
         retention: job.spec.policies.retention,
         correlation_id: None,
         claimed_by: None,
+        overlap: job.spec.policies.overlap,
+        previous: Some(slot - SignedDuration::from_secs(60)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Claim, heartbeat, complete, reclaim, cancel: the life of an attempt.
+//! Claim, heartbeat, complete, reclaim, cancel, lapse: the life of an attempt.
 
 use std::time::Duration;
 
@@ -9,7 +9,9 @@ use punctual_domain::{Attempt, Run};
 
 use super::state::State;
 use crate::error::Refused;
-use crate::verbs::{Cancellation, Claim, Conclusion, Heartbeat, Held, Shards};
+use crate::verbs::{
+    Cancellation, Claim, Concluded, Conclusion, Heartbeat, Held, Lapse, Lapsed, Shards, Successor,
+};
 
 impl State {
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Vec<Run> {
@@ -17,27 +19,28 @@ impl State {
         if self.liveness.is_dead(claim.worker) {
             return Vec::new();
         }
-        let wanted = |run: &Run| {
-            claim.shards.contains(run.job.shard())
-                && (claim.queues.is_empty() || claim.queues.contains(&run.queue))
-        };
         let turns: Vec<_> = self
             .ready
             .iter()
-            .filter(|turn| self.open.get(&turn.3).is_some_and(|entry| wanted(&entry.run)))
+            .filter(|turn| self.open.get(&turn.3).is_some_and(|entry| claim.takes(&entry.run)))
             .take(claim.limit)
             .copied()
             .collect();
         let mut claimed = Vec::new();
         for turn in turns {
             let Some(entry) = self.open.get_mut(&turn.3) else { continue };
+            let before = entry.run.clone();
+            if before.is_too_late(now) {
+                claimed.push(before);
+                continue;
+            }
             if lifecycle::apply(&mut entry.run, Event::Claimed { worker: claim.worker, at: now }).is_err() {
                 continue;
             }
             let number = entry.run.attempt;
             entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: now, report: None });
             claimed.push(entry.run.clone());
-            self.ready.remove(&turn);
+            self.dequeue(&before);
         }
         claimed
     }
@@ -66,7 +69,7 @@ impl State {
         self.liveness.heartbeat(worker, held, now, |sequence| open.get(&sequence).map(|entry| &entry.run))
     }
 
-    pub(super) fn complete(&mut self, conclusion: Conclusion, now: Timestamp) -> Result<Run, Refused> {
+    pub(super) fn complete(&mut self, conclusion: Conclusion, now: Timestamp) -> Result<Concluded, Refused> {
         let Conclusion { worker, held, report, verdict, successor } = conclusion;
         let stale = lifecycle::Refused::StaleLease { attempt: held.attempt };
         let mut entry = self.open.get(&held.sequence).cloned().ok_or(stale)?;
@@ -82,11 +85,12 @@ impl State {
         if run.state.is_ended() {
             self.end(entry, now);
             self.succeed(run.job, successor, now);
-        } else {
-            self.enqueue(&run, now);
-            self.open.insert(held.sequence, entry);
+            let released = self.release(run.job, now);
+            return Ok(Concluded { run, released });
         }
-        Ok(run)
+        self.enqueue(&run, now);
+        self.open.insert(held.sequence, entry);
+        Ok(run.into())
     }
 
     pub(super) fn expired(&mut self, lease: Duration, now: Timestamp, limit: usize) -> Vec<Run> {
@@ -94,22 +98,54 @@ impl State {
     }
 
     pub(super) fn cancel(&mut self, cancellation: Cancellation, now: Timestamp) -> Result<Run, Refused> {
-        let id: RunId = cancellation.run;
+        self.end_waiting(cancellation.run, Event::Cancelled { at: now }, cancellation.successor, now)
+    }
+
+    pub(super) fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Lapsed {
+        let mut lapsed = Lapsed::default();
+        for (at, sequence) in &self.lapses {
+            let Some(entry) = self.open.get(sequence).filter(|entry| shards.contains(entry.run.job.shard()))
+            else {
+                continue;
+            };
+            if *at >= now || lapsed.runs.len() >= limit {
+                lapsed.next_at = Some(*at);
+                break;
+            }
+            lapsed.runs.push(entry.run.clone());
+        }
+        lapsed
+    }
+
+    pub(super) fn lapse(&mut self, lapse: Lapse, now: Timestamp) -> Result<Run, Refused> {
+        self.end_waiting(lapse.run, Event::Lapsed { at: now }, lapse.successor, now)
+    }
+
+    /// Something happens to an open run that ends it if it waits.
+    fn end_waiting(
+        &mut self,
+        id: RunId,
+        event: Event,
+        successor: Option<Successor>,
+        now: Timestamp,
+    ) -> Result<Run, Refused> {
         let Some(mut entry) = self.open.get(&id.sequence()).cloned().filter(|entry| entry.run.id() == id)
         else {
             let ended = self.history.get(&id.sequence()).filter(|ended| ended.entry.run.id() == id);
-            let state = ended.map(|ended| ended.entry.run.state.as_str()).ok_or(Refused::NoRun)?;
-            return Err(lifecycle::Refused::WrongState { state, event: "cancelled" }.into());
+            let mut run = ended.ok_or(Refused::NoRun)?.entry.run.clone();
+            lifecycle::apply(&mut run, event)?;
+            return Err(Refused::NoRun);
         };
         let before = entry.run.clone();
-        lifecycle::apply(&mut entry.run, Event::Cancelled { at: now })?;
+        lifecycle::apply(&mut entry.run, event)?;
         let run = entry.run.clone();
         if run.state.is_ended() {
-            self.check_successor(run.job, cancellation.successor)?;
+            self.check_successor(run.job, successor)?;
             self.dequeue(&before);
             self.open.remove(&run.sequence);
             self.end(entry, now);
-            self.succeed(run.job, cancellation.successor, now);
+            self.succeed(run.job, successor, now);
+            self.release(run.job, now);
         } else {
             self.open.insert(run.sequence, entry);
         }

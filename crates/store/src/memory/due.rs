@@ -1,14 +1,13 @@
 //! Due and fire: the one-run-per-slot guard.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use punctual_domain::Run;
 
 use super::state::State;
 use crate::error::Refused;
-use crate::verbs::{Due, DuePage, DueQuery, Firing};
+use crate::verbs::{Due, DuePage, DueQuery, Firing, Parent};
 
 impl State {
     pub(super) fn due(&self, query: &DueQuery) -> DuePage {
@@ -37,7 +36,7 @@ impl State {
         self.due.get(&(entry.key, entry.version)) == Some(&entry.slot)
     }
 
-    pub(super) fn fire(&mut self, firing: Firing, now: Timestamp) -> Result<Vec<Run>, Refused> {
+    pub(super) fn fire(&mut self, mut firing: Firing, now: Timestamp) -> Result<Vec<Run>, Refused> {
         let due = firing.due;
         let job = due.key.job;
         if !self.is_current(job.shard(), firing.epoch) {
@@ -50,10 +49,14 @@ impl State {
         self.due.remove(&(due.key, due.version));
         let current = match self.job(job) {
             Some(stored) if stored.job.version == due.version && stored.job.is_active() => {
-                Arc::clone(&stored.job)
+                Parent::from(&*stored.job)
             }
             _ => return Err(Refused::NotDue),
         };
+        let admission = self.admit(job, std::mem::take(&mut firing.births));
+        if admission.born.is_empty() && !admission.skipped.is_empty() {
+            firing = firing.without_run();
+        }
         if let Some(progress) = firing.progress
             && let Some(stored) = self.jobs.get_mut(&job)
         {
@@ -71,6 +74,6 @@ impl State {
         if let Some(operation) = firing.operation {
             self.operations.insert(operation.id, operation);
         }
-        Ok(firing.births.into_iter().map(|birth| self.give_birth(&current, birth, now)).collect())
+        Ok(self.give_births(current, admission, now))
     }
 }

@@ -58,7 +58,9 @@ impl State {
         }
         let ended = self.history.get(&sequence).filter(|ended| ended.entry.run.id() == id);
         let mut entry = ended.ok_or(Refused::NoRun)?.entry.clone();
-        lifecycle::apply(&mut entry.run, Event::Redriven { at: now })?;
+        let policy = self.job(entry.run.job).map(|stored| stored.job.spec.policies.overlap);
+        let is_behind = policy.is_some_and(|policy| policy.holds_redriven(self.open_of(entry.run.job)));
+        lifecycle::apply(&mut entry.run, Event::Redriven { at: now, is_behind })?;
         // Its own version of the job may be gone by now; it goes on with the current one.
         let (job, version) = (entry.run.job, entry.run.version);
         if self.job_version(job, version).is_none() {

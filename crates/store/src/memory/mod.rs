@@ -7,6 +7,7 @@ mod complete;
 mod due;
 mod history;
 mod operation;
+mod overlap;
 mod register;
 mod state;
 mod transfer;
@@ -25,8 +26,9 @@ use crate::figures::Figures;
 use crate::page::{Page, PageRequest};
 use crate::store::Store;
 use crate::verbs::{
-    Cancellation, Claim, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter,
-    OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Trigger,
+    Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter,
+    Lapse, Lapsed, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored,
+    Subject, Trigger,
 };
 use state::State;
 
@@ -199,7 +201,7 @@ impl Store for Memory {
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
-    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+    ) -> Result<Vec<Result<Concluded, Refused>>, Error> {
         let mut state = self.state();
         Ok(conclusions.into_iter().map(|conclusion| state.complete(conclusion, now)).collect())
     }
@@ -215,6 +217,15 @@ impl Store for Memory {
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         let mut state = self.state();
         Ok(cancellations.into_iter().map(|cancellation| state.cancel(cancellation, now)).collect())
+    }
+
+    async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
+        Ok(self.state().lapsed(shards, now, limit))
+    }
+
+    async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let mut state = self.state();
+        Ok(lapses.into_iter().map(|lapse| state.lapse(lapse, now)).collect())
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

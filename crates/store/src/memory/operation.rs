@@ -9,7 +9,7 @@ use punctual_domain::id::{OperationId, Version};
 use super::state::State;
 use crate::error::Refused;
 use crate::page::{Page, PageRequest};
-use crate::verbs::{Effect, OperationFilter, Runnable, Shards, Step, Stepped};
+use crate::verbs::{Effect, OperationFilter, Parent, Runnable, Shards, Step, Stepped};
 
 impl State {
     pub(super) fn step(&mut self, step: Step, now: Timestamp) -> Result<Stepped, Refused> {
@@ -30,6 +30,10 @@ impl State {
                 return Err(Refused::WrongVersion { current });
             }
         }
+        let admission = match &effect {
+            Effect::Births { job, births, .. } => Some(self.admit(*job, births.clone()).patiently()?),
+            Effect::Nothing | Effect::Redrive(_) | Effect::Acknowledge(_) => None,
+        };
         self.remember(request, now)?;
         // From here on it is done.
         let mut runs = Vec::new();
@@ -53,9 +57,11 @@ impl State {
                     }
                 }
             }
-            Effect::Births { job, births, .. } => {
-                let job = self.job(job).ok_or(Refused::NoJob)?.job.clone();
-                runs.extend(births.into_iter().map(|birth| self.give_birth(&job, birth, now)));
+            Effect::Births { job, version, .. } => {
+                let of = Parent { job, tenant: operation.tenant, version };
+                let admission = admission.unwrap_or_default();
+                failed = admission.skipped.len() as u64;
+                runs = self.give_births(of, admission, now);
                 done = runs.len() as u64;
             }
         }

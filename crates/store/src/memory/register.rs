@@ -12,6 +12,7 @@ use punctual_domain::run::RunState;
 use punctual_schedule::Progress;
 
 use super::state::State;
+use crate::admission::Admission;
 use crate::error::Refused;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
@@ -57,6 +58,9 @@ impl State {
         }
         self.jobs.insert(id, stored.clone());
         self.change_open_runs(&stored, put.open_runs, now);
+        if put.lets_overlap {
+            self.release_all(id, now);
+        }
         for entry in &put.ledger {
             self.ledger.insert((entry.job, entry.from), entry.clone());
         }
@@ -73,7 +77,7 @@ impl State {
             self.end_job(id, stored.job.version, stored.job.spec.policies.retention, now);
         }
         if let Some(birth) = put.birth {
-            self.give_birth(&stored.job, birth, now);
+            self.give_births((&*stored.job).into(), Admission::free(vec![birth]), now);
         }
         self.forget_old_versions(id);
         Ok(())
@@ -109,9 +113,11 @@ impl State {
             match change {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
-                    if let Some(entry) = self.open.get_mut(&sequence) {
-                        entry.run.version = stored.job.version;
-                    }
+                    let Some(mut entry) = self.open.get(&sequence).cloned() else { continue };
+                    self.dequeue(&entry.run);
+                    entry.run.update(&stored.job);
+                    self.enqueue(&entry.run, now);
+                    self.open.insert(sequence, entry);
                 }
                 OpenRuns::CancelPending => {
                     let Some(mut entry) = self.open.remove(&sequence) else { continue };
@@ -156,9 +162,10 @@ impl State {
         if stored.job.version != trigger.version {
             return Err(Refused::WrongVersion { current: stored.job.version });
         }
+        let admission = self.admit(trigger.job, vec![trigger.birth]).wholly()?;
         let request = trigger.request.as_ref().map(|subject| (subject.tenant, subject.key.clone()));
         self.remember(trigger.request, now)?;
-        let run = self.give_birth(&stored.job, trigger.birth, now);
+        let run = self.give_births((&*stored.job).into(), admission, now).remove(0);
         if let Some(subject) = request.and_then(|request| self.requests.get_mut(&request))
             && subject.result.is_empty()
         {

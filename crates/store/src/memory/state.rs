@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, Sequence, ShardId, TenantId, Version, WorkerId};
-use punctual_domain::job::{Job, Lane};
+use punctual_domain::job::Lane;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Run, RunState};
 use punctual_domain::{Attempt, LedgerEntry, Operation, Ownership, Placement, Tenant, TenantName};
@@ -14,7 +14,7 @@ use crate::attendance::Attendances;
 use crate::error::Refused;
 use crate::liveness::Liveness;
 use crate::store::LOOK_AHEAD;
-use crate::verbs::{Birth, Due, DueKey, Shards, Stored, Subject, Successor};
+use crate::verbs::{Due, DueKey, Shards, Stored, Subject, Successor};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) ready: BTreeSet<Turn>,
     /// Waiting runs whose time has not come.
     pub(super) delayed: BTreeSet<(Timestamp, Sequence)>,
+    /// Waiting runs that may start until a time, by that.
+    pub(super) lapses: BTreeSet<(Timestamp, Sequence)>,
     pub(super) liveness: Liveness,
     pub(super) attendances: Attendances,
     pub(super) history: BTreeMap<Sequence, Ended>,
@@ -87,6 +89,7 @@ impl State {
             open: BTreeMap::new(),
             ready: BTreeSet::new(),
             delayed: BTreeSet::new(),
+            lapses: BTreeSet::new(),
             liveness: Liveness::default(),
             attendances: Attendances::default(),
             history: BTreeMap::new(),
@@ -200,18 +203,13 @@ impl State {
         }
     }
 
-    /// Makes a run, running if it is born claimed.
-    pub(super) fn give_birth(&mut self, job: &Job, birth: Birth, now: Timestamp) -> Run {
-        let sequence = self.next_sequence(now);
-        let (run, attempts) = birth.into_run(job.into(), sequence, now);
-        self.enqueue(&run, now);
-        self.open.insert(sequence, Entry { run: run.clone(), attempts });
-        run
-    }
-
-    /// Puts a waiting run in its line.
+    /// Puts a waiting run in its line. One that waits for an earlier run stands in none.
     pub(super) fn enqueue(&mut self, run: &Run, now: Timestamp) {
         if !matches!(run.state, RunState::Pending(_)) {
+            return;
+        }
+        self.lapses.extend(run.lapses_after().map(|at| (at, run.sequence)));
+        if run.is_behind() {
             return;
         }
         match run.available_at > now {
@@ -224,6 +222,9 @@ impl State {
     pub(super) fn dequeue(&mut self, run: &Run) {
         self.ready.remove(&turn(run));
         self.delayed.remove(&(run.available_at, run.sequence));
+        if let Some(at) = run.lapses_after() {
+            self.lapses.remove(&(at, run.sequence));
+        }
     }
 
     /// Moves an ended run to history.
@@ -249,7 +250,7 @@ impl State {
     }
 
     /// Above everything stored and above now, so that it is never reused.
-    fn next_sequence(&mut self, now: Timestamp) -> Sequence {
+    pub(super) fn next_sequence(&mut self, now: Timestamp) -> Sequence {
         let fresh = Sequence::first_at(now, 0);
         let sequence = self.last.map_or(fresh, |last| last.next().max(fresh));
         self.last = Some(sequence);

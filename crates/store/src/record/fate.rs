@@ -3,8 +3,14 @@
 use punctual_domain::ledger::Fate;
 
 /// A new one goes to the end.
-const FATES: [Fate; 4] =
-    [Fate::MissedCatchUp, Fate::MissedStartWindow, Fate::SkippedPause, Fate::SkippedCancel];
+const FATES: [Fate; 6] = [
+    Fate::MissedCatchUp,
+    Fate::MissedStartWindow,
+    Fate::SkippedPause,
+    Fate::SkippedCancel,
+    Fate::MissedDeadline,
+    Fate::SkippedOverlap,
+];
 
 /// The number of a fate.
 pub fn fate_code(fate: Fate) -> u8 {

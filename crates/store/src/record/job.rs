@@ -5,18 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use punctual_domain::Outcome;
 use punctual_domain::id::{JobId, TenantId, Version};
 use punctual_domain::job::{Carried, Http, Job, JobState, Lane, Method, Pause, Spec, Target};
+use punctual_domain::labels::Labels;
 use punctual_domain::policy::Policies;
 use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::policy::failures::Failures;
+use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::policy::retry::Retry;
+use punctual_domain::policy::retry::{Backoff, Retry};
 use punctual_domain::policy::timeouts::Timeouts;
 use punctual_schedule::calendar::OnExcluded;
 use punctual_schedule::{Schedule, dst};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::overlap::OverlapRecord;
 use super::{damaged, millis, timestamp};
 use crate::error::Error;
 
@@ -34,6 +39,9 @@ struct JobRecord<'a> {
     #[serde(default, skip_serializing_if = "is_empty")]
     labels: Cow<'a, BTreeMap<String, String>>,
     queue: Arc<str>,
+    /// As text: `gpu=true,zone=eu`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    requires: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "is_default")]
     lane: u8,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -113,12 +121,29 @@ enum StateRecord {
 struct PoliciesRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     catch_up: Option<CatchUpRecord>,
+    /// Attempts, first and longest delay. Of other backoffs too, so that older programs retry after such delays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry: Option<(u32, u64, u64)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    backoff: Option<BackoffRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_for: Option<u64>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    retry_on: FailuresRecord,
+    #[serde(default, skip_serializing_if = "is_default")]
+    retry_not_on: FailuresRecord,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    start_window: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     timeout: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    deadline: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    min_duration: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     days: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    overlap: Option<OverlapRecord>,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -127,6 +152,25 @@ enum CatchUpRecord {
     Latest(u64),
     None,
     All(u64, u32, u32),
+}
+
+/// Backoffs other than the exponential one.
+#[derive(PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum BackoffRecord {
+    Linear,
+    Fixed,
+    List(Vec<u64>),
+}
+
+#[derive(Default, PartialEq, Serialize, Deserialize)]
+struct FailuresRecord {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    outcomes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    statuses: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<String>,
 }
 
 fn is_empty(labels: &BTreeMap<String, String>) -> bool {
@@ -153,6 +197,7 @@ pub fn encode_job(job: &Job) -> Result<Vec<u8>, Error> {
         kind: job.spec.kind.as_deref().map(Cow::from),
         labels: Cow::Borrowed(&job.spec.labels),
         queue: Arc::clone(&job.spec.queue),
+        requires: Some(job.spec.requires.as_str()).filter(|text| !text.is_empty()).map(Cow::from),
         lane: lane_code(job.spec.lane),
         priority: job.spec.priority,
         schedule: encode_schedule(&job.spec.schedule),
@@ -186,6 +231,10 @@ pub fn decode_job(id: JobId, tenant: TenantId, version: Version, bytes: &[u8]) -
             kind: record.kind.map(Cow::into_owned),
             labels: record.labels.into_owned(),
             queue: record.queue,
+            requires: match record.requires {
+                None => Labels::NONE,
+                Some(text) => text.parse().map_err(|error| wrong(format!("what it requires: {error}")))?,
+            },
             lane: lane_of(record.lane).ok_or_else(|| wrong(format!("lane {}", record.lane)))?,
             priority: record.priority,
             schedule: decode_schedule(record.schedule).map_err(|error| wrong(error.to_string()))?,
@@ -330,25 +379,61 @@ fn decode_state(record: Option<StateRecord>) -> Result<JobState, Error> {
 fn defaults() -> Policies {
     Policies {
         catch_up: CatchUp::Latest { window: Duration::from_secs(3600) },
-        retry: Retry { max_attempts: 3, base: Duration::from_secs(1), cap: Duration::from_secs(300) },
-        timeouts: Timeouts { attempt: Duration::from_secs(300) },
+        retry: Retry {
+            max_attempts: 3,
+            backoff: Backoff::Exponential { base: Duration::from_secs(1), cap: Duration::from_secs(300) },
+            retry_for: None,
+            on: Failures::default(),
+            not_on: Failures::default(),
+        },
+        timeouts: Timeouts {
+            start_window: None,
+            attempt: Duration::from_secs(300),
+            deadline: None,
+            min_duration: None,
+        },
         retention: Retention::Week,
+        overlap: Overlap::Allow,
     }
 }
 
 fn encode_policies(policies: &Policies) -> PoliciesRecord {
     let defaults = defaults();
     let ms = |duration: Duration| duration.as_millis() as u64;
+    let (retry, timeouts) = (&policies.retry, &policies.timeouts);
+    let attempts = (retry.max_attempts, &retry.backoff);
     PoliciesRecord {
         catch_up: (policies.catch_up != defaults.catch_up).then(|| match policies.catch_up {
             CatchUp::Latest { window } => CatchUpRecord::Latest(ms(window)),
             CatchUp::None => CatchUpRecord::None,
             CatchUp::All { window, max, rate } => CatchUpRecord::All(ms(window), max, rate),
         }),
-        retry: (policies.retry != defaults.retry)
-            .then(|| (policies.retry.max_attempts, ms(policies.retry.base), ms(policies.retry.cap))),
-        timeout: (policies.timeouts != defaults.timeouts).then(|| ms(policies.timeouts.attempt)),
+        retry: (attempts != (defaults.retry.max_attempts, &defaults.retry.backoff)).then(|| {
+            let (first, longest) = match &retry.backoff {
+                Backoff::Exponential { base, cap } | Backoff::Linear { base, cap } => (*base, *cap),
+                Backoff::Fixed { delay } => (*delay, *delay),
+                Backoff::List { delays } => {
+                    let first = delays.first().copied().unwrap_or_default();
+                    (first, delays.iter().copied().max().unwrap_or_default())
+                }
+            };
+            (retry.max_attempts, ms(first), ms(longest))
+        }),
+        backoff: match &retry.backoff {
+            Backoff::Exponential { .. } => None,
+            Backoff::Linear { .. } => Some(BackoffRecord::Linear),
+            Backoff::Fixed { .. } => Some(BackoffRecord::Fixed),
+            Backoff::List { delays } => Some(BackoffRecord::List(delays.iter().copied().map(ms).collect())),
+        },
+        retry_for: retry.retry_for.map(ms),
+        retry_on: encode_failures(&retry.on),
+        retry_not_on: encode_failures(&retry.not_on),
+        start_window: timeouts.start_window.map(ms),
+        timeout: (timeouts.attempt != defaults.timeouts.attempt).then(|| ms(timeouts.attempt)),
+        deadline: timeouts.deadline.map(ms),
+        min_duration: timeouts.min_duration.map(ms),
         days: (policies.retention != defaults.retention).then(|| policies.retention.days()),
+        overlap: (policies.overlap != defaults.overlap).then(|| policies.overlap.into()),
     }
 }
 
@@ -363,16 +448,51 @@ fn decode_policies(record: &PoliciesRecord) -> Option<Policies> {
             policies.catch_up = CatchUp::All { window: ms(*window), max: *max, rate: *rate };
         }
     }
+    let retry = &mut policies.retry;
     if let Some((max_attempts, base, cap)) = record.retry {
-        policies.retry = Retry { max_attempts, base: ms(base), cap: ms(cap) };
+        retry.max_attempts = max_attempts;
+        let (base, cap) = (ms(base), ms(cap));
+        retry.backoff = match &record.backoff {
+            None => Backoff::Exponential { base, cap },
+            Some(BackoffRecord::Linear) => Backoff::Linear { base, cap },
+            Some(BackoffRecord::Fixed) => Backoff::Fixed { delay: base },
+            Some(BackoffRecord::List(delays)) => {
+                Backoff::List { delays: delays.iter().copied().map(ms).collect() }
+            }
+        };
     }
-    if let Some(attempt) = record.timeout {
-        policies.timeouts.attempt = ms(attempt);
-    }
+    retry.retry_for = record.retry_for.map(ms);
+    retry.on = decode_failures(&record.retry_on)?;
+    retry.not_on = decode_failures(&record.retry_not_on)?;
+    let timeouts = &mut policies.timeouts;
+    timeouts.attempt = record.timeout.map_or(timeouts.attempt, ms);
+    timeouts.start_window = record.start_window.map(ms);
+    timeouts.deadline = record.deadline.map(ms);
+    timeouts.min_duration = record.min_duration.map(ms);
     if let Some(days) = record.days {
         policies.retention = Retention::of_days(days.into())?;
     }
+    if let Some(overlap) = &record.overlap {
+        policies.overlap = overlap.into();
+    }
     Some(policies)
+}
+
+fn encode_failures(failures: &Failures) -> FailuresRecord {
+    FailuresRecord {
+        outcomes: failures.outcomes.iter().map(|outcome| outcome.as_str().into()).collect(),
+        statuses: failures.statuses.iter().map(ToString::to_string).collect(),
+        errors: failures.errors.clone(),
+    }
+}
+
+fn decode_failures(record: &FailuresRecord) -> Option<Failures> {
+    let outcome = |word: &String| Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == word);
+    Some(Failures {
+        outcomes: record.outcomes.iter().map(outcome).collect::<Option<_>>()?,
+        statuses: record.statuses.iter().map(|text| text.parse().ok()).collect::<Option<_>>()?,
+        errors: record.errors.clone(),
+    })
 }
 
 #[cfg(test)]
@@ -380,6 +500,7 @@ mod tests {
     use super::*;
     use jiff::Timestamp;
     use punctual_domain::ShardId;
+    use punctual_domain::policy::failures::Status;
 
     fn job() -> Job {
         let at = Timestamp::from_millisecond(1_800_000_000_123).expect("in range");
@@ -406,6 +527,7 @@ mod tests {
         job.spec.key = Some("k".into());
         job.spec.kind = Some("report".into());
         job.spec.labels.insert("a".into(), "b".into());
+        job.spec.requires = "zone=eu,gpu=true".parse().expect("labels");
         job.spec.lane = Lane::Critical;
         job.spec.priority = -7;
         job.spec.schedule = Schedule::parse("30 2 * * MON-FRI").expect("valid");
@@ -425,9 +547,28 @@ mod tests {
         job.spec.payload = Some("{ \"kept\" :  [1.0, 1e2,\t\"\\u00e9\"] }".into());
         job.spec.policies = Policies {
             catch_up: CatchUp::All { window: Duration::from_secs(5), max: 6, rate: 7 },
-            retry: Retry { max_attempts: 9, base: Duration::from_millis(1500), cap: Duration::from_secs(60) },
-            timeouts: Timeouts { attempt: Duration::from_secs(5) },
+            retry: Retry {
+                max_attempts: 9,
+                backoff: Backoff::Exponential {
+                    base: Duration::from_millis(1500),
+                    cap: Duration::from_secs(60),
+                },
+                retry_for: Some(Duration::from_secs(7_200)),
+                on: Failures {
+                    outcomes: vec![Outcome::TimedOut],
+                    statuses: vec![Status::One(409), Status::Class(5)],
+                    errors: vec!["tls_failed".into()],
+                },
+                not_on: Failures { statuses: vec![Status::One(501)], ..Failures::default() },
+            },
+            timeouts: Timeouts {
+                start_window: Some(Duration::from_secs(600)),
+                attempt: Duration::from_secs(5),
+                deadline: Some(Duration::from_millis(3_600_500)),
+                min_duration: Some(Duration::from_millis(1)),
+            },
             retention: Retention::Year,
+            overlap: Overlap::QueueAll { max: 3 },
         };
         job.spec.correlation_id = Some("corr".into());
         job
@@ -435,10 +576,44 @@ mod tests {
 
     #[test]
     fn a_job_reads_back_as_it_was_written() {
-        for job in [job(), full()] {
+        let backoff = |backoff: Backoff| {
+            let mut job = job();
+            job.spec.policies.retry.backoff = backoff;
+            job
+        };
+        let (base, cap) = (Duration::from_secs(2), Duration::from_secs(20));
+        let retried = [
+            backoff(Backoff::Linear { base, cap }),
+            backoff(Backoff::Fixed { delay: base }),
+            backoff(Backoff::List { delays: vec![cap, base] }),
+        ];
+        let policies = [Overlap::Skip, Overlap::QueueOne, Overlap::CancelRunning];
+        let overlapping = policies.map(|overlap| {
+            let mut job = job();
+            job.spec.policies.overlap = overlap;
+            job
+        });
+        for job in [job(), full()].into_iter().chain(retried).chain(overlapping) {
             let bytes = encode_job(&job).expect("encodes");
             assert_eq!(decode_job(job.id, job.tenant, job.version, &bytes).expect("decodes"), job);
         }
+    }
+
+    /// A job as programs wrote it that knew exponential delays and one timeout.
+    #[test]
+    fn what_was_written_before_is_read_as_it_was_meant() {
+        let plain = job();
+        let read = |policies: &str| {
+            let bytes = encode_job(&plain).expect("encodes");
+            let text = String::from_utf8(bytes).expect("text");
+            let text = text.replace("\"created\"", &format!("\"policies\":{policies},\"created\""));
+            decode_job(plain.id, plain.tenant, plain.version, text.as_bytes()).expect("decodes").spec.policies
+        };
+        let old = read(r#"{"retry":[5,2000,60000],"timeout":7000}"#);
+        let backoff = Backoff::Exponential { base: Duration::from_secs(2), cap: Duration::from_secs(60) };
+        assert_eq!(old.retry, Retry { max_attempts: 5, backoff, ..defaults().retry });
+        assert_eq!(old.timeouts, Timeouts { attempt: Duration::from_secs(7), ..defaults().timeouts });
+        assert_eq!(read("{}"), Policies::default(), "today's defaults are those of this form");
     }
 
     #[test]
@@ -462,6 +637,9 @@ mod tests {
             ("30 2 * * 1-5", "30 2 * *"),
             ("\"gap\":2", "\"gap\":9"),
             ("\"days\":400", "\"days\":3"),
+            ("gpu=true", "gpu"),
+            ("\"timed_out\"", "\"tired_out\""),
+            ("\"5xx\"", "\"5xy\""),
             ("{\"v\"", "[\"v\""),
         ] {
             assert!(text.contains(from), "{from} in {text}");

@@ -11,6 +11,7 @@ mod fate;
 mod job;
 mod node;
 mod operation;
+mod overlap;
 mod run;
 
 pub use attempt::{decode_attempts, encode_attempts};

@@ -17,6 +17,8 @@ struct NodeRecord {
     address: Option<String>,
     release: String,
     roles: RolesRecord,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    labels: String,
     started: i64,
     capacity: u32,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -48,6 +50,7 @@ pub fn encode_attendance(attendance: &Attendance) -> Result<String, Error> {
             scheduler: node.roles.scheduler,
             worker: node.roles.worker,
         },
+        labels: node.labels.to_string(),
         started: millis(node.started_at),
         capacity: node.capacity,
         ahead: i64::try_from(node.clock_ahead.as_millis()).unwrap_or_default(),
@@ -67,6 +70,7 @@ pub fn decode_attendance(id: WorkerId, text: &str) -> Result<Attendance, Error> 
         address: record.address,
         release: record.release,
         roles: Roles { api, scheduler, worker },
+        labels: record.labels.parse().map_err(|error| damaged(format!("node {id}: {error}")))?,
         started_at: timestamp(record.started)?,
         capacity: record.capacity,
         clock_ahead: SignedDuration::from_millis(record.ahead),

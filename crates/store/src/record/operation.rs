@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use punctual_domain::id::{JobId, OperationId, Sequence, ShardId, TenantId, Version};
-use punctual_domain::operation::{CatchUp, Cursor, DeadLetters, Kind, MoveShards, Operation, State};
+use punctual_domain::operation::{
+    Backfill, CatchUp, Cursor, DeadLetters, Kind, MoveShards, Operation, State,
+};
 use serde::{Deserialize, Serialize};
 
 use super::job::{ScheduleRecord, decode_schedule, encode_schedule, is_default};
+use super::overlap::OverlapRecord;
 use super::{damaged, millis, timestamp};
 use crate::error::Error;
 
@@ -42,6 +45,19 @@ enum KindRecord {
     Acknowledge(DeadLettersRecord),
     CatchUp { job: String, schedule: Box<ScheduleRecord>, to: i64, rate: u32 },
     MoveShards { shards: Vec<u16>, to: u8 },
+    Backfill(Box<BackfillRecord>),
+}
+
+#[derive(Serialize, Deserialize)]
+struct BackfillRecord {
+    job: String,
+    schedule: ScheduleRecord,
+    from: i64,
+    to: i64,
+    rate: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    overlap: Option<OverlapRecord>,
+    part: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -82,6 +98,15 @@ pub fn encode_operation(operation: &Operation) -> Result<Vec<u8>, Error> {
                 shards: moved.shards.iter().map(|shard| shard.0).collect(),
                 to: moved.to,
             },
+            Kind::Backfill(backfill) => KindRecord::Backfill(Box::new(BackfillRecord {
+                job: backfill.job.to_string(),
+                schedule: encode_schedule(&backfill.schedule),
+                from: millis(backfill.from),
+                to: millis(backfill.to),
+                rate: backfill.rate,
+                overlap: backfill.overlap.map(OverlapRecord::from),
+                part: backfill.part,
+            })),
         },
         state: State::ALL.iter().position(|state| *state == operation.state).unwrap_or(0) as u8,
         cursor: match operation.cursor {
@@ -131,6 +156,15 @@ pub fn decode_operation(
             KindRecord::MoveShards { shards, to } => {
                 Kind::MoveShards(MoveShards { shards: shards.into_iter().map(ShardId).collect(), to })
             }
+            KindRecord::Backfill(record) => Kind::Backfill(Box::new(Backfill {
+                job: job_id(&record.job)?,
+                schedule: decode_schedule(record.schedule)?,
+                from: timestamp(record.from)?,
+                to: timestamp(record.to)?,
+                rate: record.rate,
+                overlap: record.overlap.as_ref().map(Into::into),
+                part: record.part,
+            })),
         },
         state: state.ok_or_else(|| wrong(format!("is in state {}", record.state)))?,
         cursor: match record.cursor {
@@ -177,6 +211,7 @@ fn job_id(text: &str) -> Result<JobId, Error> {
 mod tests {
     use jiff::Timestamp;
     use punctual_domain::operation::Event;
+    use punctual_domain::policy::overlap::Overlap;
     use punctual_schedule::Schedule;
 
     use super::*;
@@ -196,13 +231,19 @@ mod tests {
             born_before: Some(at(-1)),
         };
         let schedule = Schedule::parse("*/5 9-17 * * MON-FRI").expect("valid");
-        let catch_up = Box::new(CatchUp { job, schedule, to: at(60), rate: 7 });
+        let catch_up = Box::new(CatchUp { job, schedule: schedule.clone(), to: at(60), rate: 7 });
+        let overlap = Some(Overlap::QueueAll { max: 5 });
+        let (from, to) = (at(-3_600), at(-60));
+        let backfill = Backfill { job, schedule, from, to, rate: 3, overlap, part: u32::MAX };
         let id = OperationId::new(at(0), ShardId(5), 1);
         for kind in [
             Kind::Redrive(DeadLetters::default()),
             Kind::Redrive(which.clone()),
             Kind::Acknowledge(which),
             Kind::CatchUp(catch_up),
+            Kind::Backfill(Box::new(Backfill { overlap: Some(Overlap::Allow), ..backfill.clone() })),
+            Kind::Backfill(Box::new(Backfill { overlap: None, ..backfill.clone() })),
+            Kind::Backfill(Box::new(backfill)),
             Kind::MoveShards(MoveShards { shards: vec![ShardId(0), ShardId(4095)], to: 3 }),
         ] {
             let mut operation = Operation::new(id, TenantId(4), kind, at(0));

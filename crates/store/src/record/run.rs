@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use punctual_domain::attempt::{Attempt, Outcome, Report};
 use punctual_domain::id::{JobId, Sequence, TenantId, Version, WorkerId};
 use punctual_domain::job::{DEFAULT_QUEUE, Lane};
+use punctual_domain::labels::Labels;
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Cause, Lease, Run, RunState, WaitingFor};
+use punctual_domain::run::{Cause, Lease, Limit, Run, RunState, StartBy, WaitingFor};
 
 use super::attempt::{put_attempts, take_attempts};
 use super::bytes::{Put, Take};
@@ -34,6 +35,18 @@ const FINISHED: u16 = 1 << 8;
 const REPORTED: u16 = 1 << 9;
 const ATTEMPTS: u16 = 1 << 10;
 const CANCEL: u16 = 1 << 11;
+const MORE: u16 = 1 << 12;
+/// It waits for an earlier run. A bit beside the state, because nodes of the version before, which know nothing of overlap,
+/// read it as waiting for capacity; they do not find it in the line.
+const BEHIND: u16 = 1 << 13;
+/// At the very end, where readers that know nothing of it pass it over.
+const REQUIRES: u16 = 1 << 14;
+
+/// What few records have. It is told by a byte at the end, which readers that know nothing of it pass over.
+const START_BY: u8 = 1;
+const REASON: u8 = 1 << 1;
+const REDRIVEN: u8 = 1 << 2;
+const TURN: u8 = 1 << 3;
 
 /// The part of a record that is read without the rest, to find and to filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +104,10 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
         | flag(run.finished_at.is_some(), FINISHED)
         | flag(is_told && reported.is_some(), REPORTED)
         | flag(!is_told, ATTEMPTS)
-        | flag(run.is_cancel_requested, CANCEL);
+        | flag(run.is_cancel_requested, CANCEL)
+        | flag(has_more(run), MORE)
+        | flag(run.is_behind(), BEHIND)
+        | flag(!run.requires.is_empty(), REQUIRES);
     let mut put = Put(Vec::with_capacity(96));
     put.byte(FORM);
     put.byte(state_code(run.state));
@@ -131,7 +147,69 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
         (true, None) => {}
         (false, _) => put_attempts(&mut put, attempts),
     }
+    if has & MORE != 0 {
+        put_more(&mut put, run, born);
+    }
+    if has & REQUIRES != 0 {
+        put.bytes(run.requires.as_str().as_bytes());
+    }
     put.0
+}
+
+fn has_more(run: &Run) -> bool {
+    run.start_by.is_some() || run.reason.is_some() || run.redriven_at.is_some() || run.turn_at.is_some()
+}
+
+fn put_more(put: &mut Put, run: &Run, born: i64) {
+    let flag = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
+    put.byte(
+        flag(run.start_by.is_some(), START_BY)
+            | flag(run.reason.is_some(), REASON)
+            | flag(run.redriven_at.is_some(), REDRIVEN)
+            | flag(run.turn_at.is_some(), TURN),
+    );
+    if let Some(by) = run.start_by {
+        put.byte(limit_code(by.limit));
+        put.signed(millis(by.at) - born);
+    }
+    if let Some(limit) = run.reason {
+        put.byte(limit_code(limit));
+    }
+    for at in [run.redriven_at, run.turn_at].into_iter().flatten() {
+        put.signed(millis(at) - born);
+    }
+}
+
+/// What few records have.
+#[derive(Default)]
+struct More {
+    start_by: Option<StartBy>,
+    reason: Option<Limit>,
+    redriven_at: Option<Timestamp>,
+    turn_at: Option<Timestamp>,
+}
+
+fn take_more(
+    take: &mut Take<'_>,
+    time: impl Fn(&mut Take<'_>) -> Result<Timestamp, Error>,
+) -> Result<More, Error> {
+    let has = take.byte()?;
+    let limit = |take: &mut Take<'_>| limit_of(take.byte()?).ok_or_else(|| damaged("a run's limit"));
+    let mut more = More::default();
+    if has & START_BY != 0 {
+        let limit = limit(take)?;
+        more.start_by = Some(StartBy { at: time(take)?, limit });
+    }
+    if has & REASON != 0 {
+        more.reason = Some(limit(take)?);
+    }
+    if has & REDRIVEN != 0 {
+        more.redriven_at = Some(time(take)?);
+    }
+    if has & TURN != 0 {
+        more.turn_at = Some(time(take)?);
+    }
+    Ok(more)
 }
 
 /// Reads a run back.
@@ -180,6 +258,14 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         }
         _ => take_attempts(&mut take)?,
     };
+    let more = match has & MORE {
+        0 => More::default(),
+        _ => take_more(&mut take, time)?,
+    };
+    let requires: Labels = match has & REQUIRES {
+        0 => Labels::NONE,
+        _ => take.text()?.parse().map_err(|wrong| damaged(format!("what a run requires: {wrong}")))?,
+    };
     let lease = held.map(|(worker, claimed_at)| Lease { worker, attempt, claimed_at });
     let run = Run {
         sequence,
@@ -189,18 +275,27 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         cause: cause_of(codes & 0b111).ok_or_else(|| damaged("a run without a cause"))?,
         scheduled_for,
         part,
-        state: state_of(state, lease)?,
+        state: match (state_of(state, lease)?, has & BEHIND != 0) {
+            (RunState::Pending(_), true) => RunState::Pending(WaitingFor::EarlierRun),
+            (_, true) => return Err(damaged("a run that is not pending and waits for an earlier one")),
+            (state, false) => state,
+        },
         available_at,
+        start_by: more.start_by,
         attempt,
         charged,
         lost,
         kind,
         queue,
+        requires,
         retention: retention_of(codes >> 5).ok_or_else(|| damaged("a run without a retention"))?,
         lane: lane_of(codes >> 3 & 0b11).ok_or_else(|| damaged("a run without a lane"))?,
         priority,
         started_at,
         finished_at,
+        reason: more.reason,
+        redriven_at: more.redriven_at,
+        turn_at: more.turn_at,
         is_cancel_requested: has & CANCEL != 0,
         correlation_id,
     };
@@ -253,18 +348,27 @@ fn retention_of(code: u8) -> Option<Retention> {
     Retention::ALL.get(usize::from(code)).copied()
 }
 
+fn limit_code(limit: Limit) -> u8 {
+    Limit::ALL.iter().position(|one| *one == limit).unwrap_or(0) as u8
+}
+
+fn limit_of(code: u8) -> Option<Limit> {
+    Limit::ALL.get(usize::from(code)).copied()
+}
+
 const RUNNING: u8 = 1;
 
 fn state_code(state: RunState) -> u8 {
     match state {
         RunState::Running(_) => RUNNING,
         RunState::Pending(WaitingFor::Time) => 2,
-        RunState::Pending(WaitingFor::Capacity) => 3,
+        RunState::Pending(WaitingFor::Capacity | WaitingFor::EarlierRun) => 3,
         RunState::Pending(WaitingFor::Retry) => 4,
         RunState::Succeeded => 10,
         RunState::Failed => 11,
         RunState::TimedOut => 12,
         RunState::Cancelled => 13,
+        RunState::Missed => 14,
     }
 }
 
@@ -278,6 +382,7 @@ fn state_of(code: u8, lease: Option<Lease>) -> Result<RunState, Error> {
         11 => RunState::Failed,
         12 => RunState::TimedOut,
         13 => RunState::Cancelled,
+        14 => RunState::Missed,
         code => return Err(damaged(format!("run state {code}"))),
     })
 }
@@ -304,16 +409,21 @@ mod tests {
             part: 0,
             state: RunState::Running(Lease { worker, attempt: 1, claimed_at: at(2) }),
             available_at: at(-1),
+            start_by: None,
             attempt: 1,
             charged: 0,
             lost: 0,
             kind: None,
             queue: "default".into(),
+            requires: Labels::NONE,
             retention: Retention::Week,
             lane: Lane::Standard,
             priority: 0,
             started_at: None,
             finished_at: None,
+            reason: None,
+            redriven_at: None,
+            turn_at: None,
             is_cancel_requested: false,
             correlation_id: None,
         };
@@ -343,15 +453,51 @@ mod tests {
             lost: 4,
             kind: Some("report".into()),
             queue: "slow".into(),
+            requires: "zone=eu,gpu=true".parse().expect("labels"),
             retention: Retention::Year,
             lane: Lane::Batch,
             priority: -700,
             is_cancel_requested: true,
             correlation_id: Some("corr".into()),
             scheduled_for: at(-86_400_000_000),
+            reason: Some(Limit::Deadline),
+            redriven_at: Some(at(7)),
             ..ended.clone()
         };
-        vec![(pending, Vec::new()), (born, attempts), (ended, succeeded), (full, twice)]
+        let limited =
+            Run { start_by: Some(StartBy { at: at(60_000), limit: Limit::StartWindow }), ..pending.clone() };
+        let missed = Run {
+            state: RunState::Missed,
+            finished_at: Some(at(60_001)),
+            reason: Some(Limit::StartWindow),
+            ..limited.clone()
+        };
+        let behind = Run { state: RunState::Pending(WaitingFor::EarlierRun), ..pending.clone() };
+        let limited_behind = Run { start_by: limited.start_by, ..behind.clone() };
+        let backfilled = Run { cause: Cause::Backfill, turn_at: Some(at(9)), ..limited_behind.clone() };
+        let redriven = Run { attempt: 2, ..behind.clone() };
+        let mut cases = vec![(pending, Vec::new()), (born, attempts), (ended, succeeded)];
+        cases.extend([(full, twice.clone()), (behind, Vec::new()), (redriven, twice)]);
+        cases.extend([limited, missed, limited_behind, backfilled].map(|run| (run, Vec::new())));
+        cases
+    }
+
+    /// The bytes of a run with limits as a reader takes them that knows nothing of limits.
+    #[test]
+    fn what_few_records_have_is_at_the_end_and_can_be_passed_over() {
+        for (run, attempts) in cases() {
+            let plain = Run {
+                start_by: None,
+                reason: None,
+                redriven_at: None,
+                turn_at: None,
+                requires: Labels::NONE,
+                ..run.clone()
+            };
+            let (record, mut without) = (encode_run(&run, &attempts), encode_run(&plain, &attempts));
+            without[4] |= record[4] & ((MORE | REQUIRES) >> 8) as u8;
+            assert!(record.starts_with(&without));
+        }
     }
 
     #[test]

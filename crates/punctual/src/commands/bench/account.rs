@@ -49,9 +49,12 @@ pub(super) struct Account {
     /// The first page of due slots, read from a store that was just opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) due_page_ms: Option<f64>,
-    /// By how much the number of a node's shards was off the mean at most, while nobody had come or gone for a lease.
+    /// How late the slots of a quiet tenant were beside a noisy one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) shards_off_mean_percent: Option<f64>,
+    pub(super) quiet_lateness_ms: Option<Percentiles>,
+    /// By how much what a node had was off its fair share at most, while nobody had come or gone for a lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) shards_off_fair_percent: Option<f64>,
     /// How late slots were at p99, in steps of [`STEP`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lateness_p99_over_time_ms: Option<Vec<i64>>,
@@ -170,12 +173,11 @@ impl Account {
         row("delivered", self.delivered.map(|count| count.to_string()));
         row("missed", Some(self.missed.to_string()));
         row("duplicates", Some(self.duplicates.to_string()));
-        row(
-            "lateness",
-            self.lateness_ms.map(|ms| {
-                format!("p50 {} ms, p99 {} ms, p99.9 {} ms, max {} ms", ms.p50, ms.p99, ms.p999, ms.max)
-            }),
-        );
+        let lateness = |ms: Percentiles| {
+            format!("p50 {} ms, p99 {} ms, p99.9 {} ms, max {} ms", ms.p50, ms.p99, ms.p999, ms.max)
+        };
+        row("lateness", self.lateness_ms.map(lateness));
+        row("of the quiet tenant", self.quiet_lateness_ms.map(lateness));
         row("took", self.took_s.map(|s| format!("{s:.2} s")));
         row("CPU", Some(format!("{:.2} s", self.cpu_s)));
         row("CPU per run", self.cpu_us_per_run.map(|us| format!("{us:.1} us")));
@@ -186,7 +188,10 @@ impl Account {
         row("written per run", self.bytes_written_per_run.map(|bytes| format!("{bytes:.0} bytes")));
         row("restart to first fire", self.restart_to_first_fire_ms.map(|ms| format!("{ms:.0} ms")));
         row("page of due slots", self.due_page_ms.map(|ms| format!("{ms:.1} ms")));
-        row("shards off the mean", self.shards_off_mean_percent.map(|share| format!("at most {share:.0} %")));
+        row(
+            "shards off what is fair",
+            self.shards_off_fair_percent.map(|share| format!("at most {share:.0} %")),
+        );
         let over_time = self.lateness_p99_over_time_ms.as_ref();
         row("p99 over time", over_time.map(|steps| format!("{steps:?} ms, every {} s", STEP.as_secs())));
         row("fsync", self.fsync_ms.map(|ms| format!("{ms:.2} ms")));

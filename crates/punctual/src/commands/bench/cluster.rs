@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use punctual::wire::{Parts, Running, Storage};
-use punctual_domain::{Placement, ShardId, TenantId};
+use punctual_domain::{Node, Ownership, Placement, ShardId, TenantId, WorkerId};
 use punctual_store::Store;
 use tokio::task::JoinHandle;
 
@@ -70,7 +70,7 @@ impl Cluster {
         // A node opens its store in some forty round trips, and a busy machine takes its time.
         let starting = 2_000 + 500 * self.nodes as u64 + 80 * self.slow_ms;
         let begin = after_registering(self.jobs)? + SignedDuration::from_secs((starting / 1_000) as i64);
-        let (ids, registering) = register(&first.engine, self.jobs, |n| {
+        let (ids, registering) = register(&first.engine, TenantId::DEFAULT, self.jobs, |n| {
             let from = begin + millis(phase(n));
             let mut spec = bench.spec(n, &format!("@every {period_ms}ms anchor {from}"))?;
             spec.schedule.bounds.start = Some(begin);
@@ -113,7 +113,7 @@ impl Cluster {
             settle(node, end).await?;
         }
         let used = Usage::now().since(before);
-        let off_mean = watch.stop().await?;
+        let off_fair = watch.stop().await?;
         for node in nodes {
             node.stop(GRACE).await?;
         }
@@ -130,7 +130,7 @@ impl Cluster {
         let measured = Measured { registered: self.jobs, registering, took, used, rss };
         Ok(Account {
             scenario: self.name(),
-            shards_off_mean_percent: off_mean.filter(|_| self.crowded_shards == 0 && self.slow_ms == 0),
+            shards_off_fair_percent: off_fair.filter(|_| self.crowded_shards == 0 && self.slow_ms == 0),
             lateness_p99_over_time_ms: Some(audit.lateness_over_time(begin)),
             ..measured.account(bench, &audit).await?
         })
@@ -209,7 +209,7 @@ impl Watch {
                 quiet = if placement.nodes.len() == nodes { quiet + 1 } else { 0 };
                 nodes = placement.nodes.len();
                 if quiet >= QUIET {
-                    worst = worst.into_iter().chain(off_mean(&placement)).reduce(f64::max);
+                    worst = worst.into_iter().chain(off_fair(&placement)).reduce(f64::max);
                 }
             }
         });
@@ -223,9 +223,17 @@ impl Watch {
     }
 }
 
-/// By how much the number of a node's shards is off the mean at most, in percent.
-fn off_mean(placement: &Placement) -> Option<f64> {
-    let mean = placement.shards.len() as f64 / placement.nodes.len().max(1) as f64;
-    let count = |id| placement.shards.iter().filter(|shard| shard.owner == Some(id)).count() as f64;
-    placement.nodes.iter().map(|(node, _)| (count(node.id) - mean).abs() / mean * 100.0).reduce(f64::max)
+/// By how much what a node has is off its fair share at most, in percent: shards by what is due in them, nodes by what
+/// they can do.
+fn off_fair(placement: &Placement) -> Option<f64> {
+    let weight = |owner: Option<WorkerId>| -> u64 {
+        let of = placement.shards.iter().filter(|shard| owner.is_none() || shard.owner == owner);
+        of.map(Ownership::weight).sum()
+    };
+    let capacity: u32 = placement.nodes.iter().map(|(node, _)| node.capacity).sum();
+    let off = |node: &Node| {
+        let fair = weight(None) as f64 * f64::from(node.capacity) / f64::from(capacity.max(1));
+        (weight(Some(node.id)) as f64 - fair).abs() / fair * 100.0
+    };
+    placement.nodes.iter().filter(|(node, _)| node.capacity > 0).map(|(node, _)| off(node)).reduce(f64::max)
 }

@@ -18,6 +18,7 @@ const CALLS: usize = 3;
 /// Registers jobs 0 to `count`; the ids come in no order, each with its number.
 pub(super) async fn register(
     engine: &Arc<Engine>,
+    tenant: TenantId,
     count: u64,
     spec: impl Fn(u64) -> Result<Spec>,
 ) -> Result<(Vec<(u64, JobId)>, Duration)> {
@@ -33,7 +34,7 @@ pub(super) async fn register(
             let specs = numbers.iter().map(|n| Ok((spec(*n)?, None))).collect::<Result<Vec<_>>>()?;
             let engine = Arc::clone(engine);
             calls.spawn(async move {
-                let answers = engine.register(TenantId::DEFAULT, specs).await?;
+                let answers = engine.register(tenant, specs).await?;
                 let ids = answers.into_iter().map(|answer| Ok(answer?.job.id)).collect::<Result<Vec<_>>>()?;
                 Ok(numbers.into_iter().zip(ids).collect())
             });

@@ -7,6 +7,7 @@ mod account;
 mod cluster;
 mod load;
 mod machine;
+mod noisy;
 mod receiver;
 mod scenario;
 mod slow_line;
@@ -52,6 +53,17 @@ enum Scenario {
         /// Jobs to register.
         #[arg(long, default_value_t = 100_000)]
         jobs: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// One tenant has very many slots at one time, another has one a second: how late are those?
+    Noisy {
+        /// Slots of the first, all due at once.
+        #[arg(long, default_value_t = 100_000)]
+        jobs: u64,
+        /// For how long the second has one a second.
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
         #[command(flatten)]
         common: Common,
     },
@@ -158,6 +170,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 (common, scenario::steady(*jobs, *rate, seconds, *aligned, common).await?)
             }
             Scenario::Burst { jobs, common } => (common, scenario::burst(*jobs, common).await?),
+            Scenario::Noisy { jobs, seconds, common } => {
+                (common, noisy::noisy(*jobs, *seconds, common).await?)
+            }
             Scenario::Drain { runs, common } => (common, scenario::drain(*runs, common).await?),
             Scenario::Catalogue { jobs, overdue, common } => {
                 (common, scenario::catalogue(*jobs, *overdue, common).await?)

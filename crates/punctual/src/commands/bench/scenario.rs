@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use jiff::{SignedDuration, Timestamp};
 use punctual::wire::{Options, Parts, Running, Storage};
+use punctual_domain::TenantId;
 use punctual_domain::job::{Http, Method, Spec, Target as JobTarget};
 use punctual_schedule::{Schedule, Tzdb};
 use punctual_store::{DueQuery, Shards};
@@ -75,7 +76,7 @@ impl Bench {
         Ok(Parts::open(&self.storage, Self::tzdb()?).await?)
     }
 
-    async fn start(&self, parts: Parts) -> Result<Running> {
+    pub(super) async fn start(&self, parts: Parts) -> Result<Running> {
         Ok(Running::start_on(parts, self.options()?).await?)
     }
 
@@ -179,7 +180,7 @@ pub(super) async fn steady(
         false => n * period_ms / jobs,
     };
     let begin = after_registering(jobs)?;
-    let (ids, registering) = register(&parts.engine, jobs, |n| {
+    let (ids, registering) = register(&parts.engine, TenantId::DEFAULT, jobs, |n| {
         let first = begin + millis(phase(n));
         bench.spec(n, &format!("@every {period_ms}ms anchor {first}")).map(|mut spec| {
             spec.schedule.bounds.start = Some(begin);
@@ -222,7 +223,8 @@ pub(super) async fn burst(jobs: u64, common: &Common) -> Result<Account> {
     let begin = after_registering(jobs)?;
     let slot = |n: u64| begin + millis(n * 1_000 / jobs);
     let (ids, registering) =
-        register(&parts.engine, jobs, |n| bench.spec(n, &format!("@at {}", slot(n)))).await?;
+        register(&parts.engine, TenantId::DEFAULT, jobs, |n| bench.spec(n, &format!("@at {}", slot(n))))
+            .await?;
     let running = bench.start(parts).await?;
     ensure!(Timestamp::now() < begin, "registering took too long; take fewer jobs");
     sleep_until(begin).await;
@@ -250,7 +252,8 @@ pub(super) async fn drain(runs: u64, common: &Common) -> Result<Account> {
     let bench = Bench::new(common).await?;
     let parts = bench.open().await?;
     let due = after_registering(runs)?;
-    let (ids, registering) = register(&parts.engine, runs, |n| bench.spec(n, &format!("@at {due}"))).await?;
+    let (ids, registering) =
+        register(&parts.engine, TenantId::DEFAULT, runs, |n| bench.spec(n, &format!("@at {due}"))).await?;
     let disk_before = disk(&bench.storage)?;
     sleep_until(due + SignedDuration::from_secs(2)).await;
     let before = Usage::now();
@@ -287,7 +290,7 @@ pub(super) async fn fill(jobs: u64, overdue: u64, common: &Common) -> Result<()>
     let bench = Bench::new(common).await?;
     let parts = bench.open().await?;
     let far = Timestamp::now().as_second() + 400 * 86_400;
-    let (_, took) = register(&parts.engine, jobs + ON_TIME, |n| {
+    let (_, took) = register(&parts.engine, TenantId::DEFAULT, jobs + ON_TIME, |n| {
         let schedule = match n < jobs {
             true => format!("@at {}", Timestamp::from_second(far + (n % 86_400) as i64)?),
             false => format!("@every 1s phase {}ms", 1 + n % 999),
@@ -296,7 +299,9 @@ pub(super) async fn fill(jobs: u64, overdue: u64, common: &Common) -> Result<()>
     })
     .await?;
     let soon = after_registering(overdue)?;
-    let (_, more) = register(&parts.engine, overdue, |n| bench.spec(n, &format!("@at {soon}"))).await?;
+    let (_, more) =
+        register(&parts.engine, TenantId::DEFAULT, overdue, |n| bench.spec(n, &format!("@at {soon}")))
+            .await?;
     let took = took + more;
     println!("{}", took.as_secs_f64());
     sleep_until(soon + SignedDuration::from_secs(2)).await;

@@ -2,6 +2,7 @@
 
 mod export;
 mod import;
+mod limits;
 mod page;
 mod spec;
 
@@ -9,10 +10,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use punctual_api::Time;
+use punctual_api::backfill::Backfill;
 use punctual_api::job::{Job, Pause, Trigger};
 use punctual_client::{Answer, Client, JobFilter, JobRef};
 
 use self::spec::Flags;
+use super::dead_letter::time;
 use super::output::Format;
 use super::remote::{self, Paging, Remote};
 use super::run::word;
@@ -125,6 +128,32 @@ enum Command {
         #[arg(long, value_name = "KEY")]
         idempotency_key: Option<String>,
     },
+    /// Run the slots of a time that has passed, oldest first
+    Backfill {
+        /// The job's id, or key:KEY
+        job: JobRef,
+        /// Slots at or after, such as 2026-12-01T00:00:00Z
+        #[arg(long, value_name = "TIME")]
+        from: String,
+        /// Slots before; not in the future
+        #[arg(long, value_name = "TIME")]
+        to: String,
+        /// How many per second at most [default: 50]
+        #[arg(long, value_name = "N")]
+        rate: Option<u32>,
+        /// Instead of the job's policy: allow, skip, queue_one, queue_all or cancel_running
+        #[arg(long, value_name = "POLICY")]
+        overlap: Option<String>,
+        /// With --overlap queue_all: how many runs wait at most [default: 100]
+        #[arg(long, value_name = "N", requires = "overlap")]
+        overlap_max: Option<u32>,
+        /// Only say how many slots there are
+        #[arg(long)]
+        dry_run: bool,
+        /// Repeated under the same key, it is done once
+        #[arg(long, value_name = "KEY", conflicts_with = "dry_run")]
+        idempotency_key: Option<String>,
+    },
     /// Register many jobs from lines of JSON
     Import {
         /// One job in each line (NDJSON); `-` is standard input
@@ -233,6 +262,25 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
             let run = client.trigger_job(&id, &trigger, idempotency_key.as_deref()).await?;
             remote.show(&run, |run, _| {
                 format!("run {} is {}\nto see it: punctual run get {}\n", run.id, run.state, run.id)
+            })
+        }
+        Command::Backfill { job, from, to, rate, overlap, overlap_max, dry_run, idempotency_key } => {
+            let backfill = Backfill {
+                from: Some(time(from)),
+                to: Some(time(to)),
+                rate: *rate,
+                overlap: spec::overlap(overlap.as_deref(), *overlap_max),
+                dry_run: None,
+            };
+            let id = client.job_id(job).await?;
+            if *dry_run {
+                let slots = client.backfill_slots(&id, &backfill).await?;
+                return remote.show(&slots, page::backfill);
+            }
+            let operation = client.backfill_job(&id, &backfill, idempotency_key.as_deref()).await?;
+            remote.show(&operation, |operation, _| {
+                let (id, total) = (&operation.id, operation.total.unwrap_or_default());
+                format!("backfilling {total} slots: operation {id}\nto see it: punctual operation get {id}\n")
             })
         }
         Command::Import { file, idempotency_key } => {

@@ -2,8 +2,10 @@
 
 use comfy_table::Cell;
 use jiff::{SignedDuration, Timestamp};
+use punctual_api::backfill::BackfillSlots;
 use punctual_api::job::{Job, Upcoming};
 use punctual_api::ledger::LedgerEntry;
+use punctual_api::retry::Retry;
 use punctual_api::target::Target;
 use punctual_api::time::Time;
 use punctual_api::{Duration, Schedule};
@@ -74,32 +76,32 @@ pub(super) fn page(
     fact("schedule", spec.schedule.as_ref().map(schedule));
     fact("target", spec.target.as_ref().map(target));
     fact("payload", spec.payload.as_ref().map(|payload| shortened(payload.as_str())));
+    fact("retry", spec.retry.as_ref().map(retry));
+    let limit = |limit: Option<Duration>| Some(limit.map_or("off".into(), length));
+    fact("start window", limit(spec.start_window));
+    fact("timeout", spec.timeout.map(|timeout| format!("{} an attempt", length(timeout))));
+    fact("deadline", limit(spec.deadline));
+    fact("min duration", limit(spec.min_duration));
+    fact("catch up", spec.catch_up.as_ref().and_then(|catch_up| catch_up.policy.clone()));
     fact(
-        "retry",
-        spec.retry.as_ref().map(|retry| {
-            let most = retry.max_attempts.map(|most| format!("at most {most} attempts")).unwrap_or_default();
-            let between = match (retry.base, retry.cap) {
-                (Some(base), Some(cap)) => format!(", {} to {} apart", length(base), length(cap)),
-                _ => String::new(),
-            };
-            format!("{most}{between}")
+        "overlap",
+        spec.overlap.as_ref().and_then(|overlap| {
+            let most = overlap.max.map(|most| format!(", at most {most} wait")).unwrap_or_default();
+            Some(format!("{}{most}", overlap.policy.as_ref()?))
         }),
     );
-    fact("timeout", spec.timeout.map(length));
-    fact("catch up", spec.catch_up.as_ref().and_then(|catch_up| catch_up.policy.clone()));
     fact(
         "queue",
         spec.queue
             .as_ref()
             .map(|queue| format!("{queue}, lane {}", spec.lane.as_deref().unwrap_or("standard"))),
     );
-    fact("type", spec.r#type.clone());
     fact(
-        "labels",
-        spec.labels.as_ref().map(|labels| {
-            labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
-        }),
+        "requires",
+        spec.requires.as_ref().map(|requires| format!("a worker with {}", output::labels(requires))),
     );
+    fact("type", spec.r#type.clone());
+    fact("labels", spec.labels.as_ref().map(output::labels));
     fact("tenant", Some(status.tenant.clone()));
     fact("version", Some(format!("{}, of {}", status.version, moment::full(status.updated_at, now))));
     fact(
@@ -136,8 +138,50 @@ pub(super) fn page(
     page
 }
 
+/// What a backfill would run.
+pub(super) fn backfill(slots: &BackfillSlots, now: Timestamp) -> String {
+    let (first, last) = (moment::full(slots.first, now), moment::full(slots.last, now));
+    match slots.slots {
+        1 => format!("1 slot would run: {first}\n"),
+        many => format!("{many} slots would run, from {first} to {last}\n"),
+    }
+}
+
 fn length(of: Duration) -> String {
     SignedDuration::try_from(of.0).map(moment::length).unwrap_or_else(|_| of.to_string())
+}
+
+/// When attempts follow each other, in a line.
+fn retry(retry: &Retry) -> String {
+    let most = retry.max_attempts.unwrap_or_default();
+    let mut text = match most {
+        1 => "one attempt".into(),
+        most => format!("at most {most} attempts, {} apart", delays(retry)),
+    };
+    if let Some(limit) = retry.retry_for {
+        text.push_str(&format!(", none later than {} after the slot", length(limit)));
+    }
+    for (which, failures) in [("also on", &retry.on), ("not on", &retry.not_on)] {
+        if let Some(failures) = failures {
+            let statuses = failures.status.iter().flatten().map(|status| status.0.as_str());
+            let words = [&failures.errors, &failures.outcomes].into_iter().flatten().flatten();
+            let all: Vec<&str> = statuses.chain(words.map(String::as_str)).collect();
+            text.push_str(&format!("; {which} {}", all.join(", ")));
+        }
+    }
+    text
+}
+
+fn delays(retry: &Retry) -> String {
+    let lengths = |delays: &[Duration]| delays.iter().copied().map(length).collect::<Vec<_>>().join(", ");
+    match (&retry.delays, retry.base, retry.cap) {
+        (Some(delays), _, _) => lengths(delays),
+        (None, Some(base), Some(cap)) => match retry.backoff.as_deref() {
+            Some("linear") => format!("{} to {} in steps of {}", length(base), length(cap), length(base)),
+            _ => format!("{} to {}", length(base), length(cap)),
+        },
+        (None, base, _) => base.map(length).unwrap_or_default(),
+    }
 }
 
 /// A payload is for programs; its beginning tells people which it is.

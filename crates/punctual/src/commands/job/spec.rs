@@ -10,13 +10,15 @@ use std::path::Path;
 use anyhow::Context;
 use clap::Args;
 use punctual_api::job::{Job, JobSpec};
-use punctual_api::policies::{CatchUp, Retention, Retry};
+use punctual_api::policies::{CatchUp, Overlap, Retention};
+use punctual_api::retry::{self, Retry};
 use punctual_api::schedule::{KINDS, Schedule};
 use punctual_api::target::{Discard, Function, Headers, Http, Target};
 use punctual_api::{Duration, Payload};
 use punctual_client::{Answer, Client, JobRef};
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::limits;
 use crate::commands::dead_letter::time;
 use crate::failure::Failure;
 
@@ -82,18 +84,26 @@ pub(super) struct Flags {
     /// How many attempts count, the first one included [default: 3]
     #[arg(long, value_name = "N", help_heading = "Policies")]
     max_attempts: Option<u32>,
-    /// The delay after the first failure, which doubles with each [default: 1s]
+    /// The delay after the first failure [default: 1s]
     #[arg(long, value_name = "PERIOD", help_heading = "Policies")]
     retry_base: Option<Duration>,
     /// The longest delay [default: 5m]
     #[arg(long, value_name = "PERIOD", help_heading = "Policies")]
     retry_cap: Option<Duration>,
+    #[command(flatten)]
+    limits: limits::Flags,
     /// How long an attempt may take [default: 5m]
     #[arg(long, value_name = "PERIOD", help_heading = "Policies")]
     timeout: Option<Duration>,
     /// Slots reached too late: latest, none or all [default: latest]
     #[arg(long, value_name = "POLICY", help_heading = "Policies")]
     catch_up: Option<String>,
+    /// While a run is open: allow, skip, queue_one, queue_all or cancel_running [default: allow]
+    #[arg(long, value_name = "POLICY", help_heading = "Policies")]
+    overlap: Option<String>,
+    /// With --overlap queue_all: how many runs wait at most [default: 100]
+    #[arg(long, value_name = "N", help_heading = "Policies")]
+    overlap_max: Option<u32>,
     /// Days that history is kept: 1, 7, 30 or 400 [default: 7]
     #[arg(long, value_name = "DAYS", help_heading = "Policies")]
     retention: Option<u16>,
@@ -101,6 +111,9 @@ pub(super) struct Flags {
     /// Who executes: workers that serve this queue
     #[arg(long, value_name = "QUEUE", help_heading = "Order")]
     queue: Option<String>,
+    /// A label that the worker must have; may be repeated
+    #[arg(long = "require", value_name = "NAME=VALUE", value_parser = label, help_heading = "Order")]
+    requires: Vec<(String, String)>,
     /// critical, standard or batch
     #[arg(long, value_name = "LANE", help_heading = "Order")]
     lane: Option<String>,
@@ -129,7 +142,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 }
 
 /// The members of an object, each as it is written.
-type Members = BTreeMap<String, Box<RawValue>>;
+pub(super) type Members = BTreeMap<String, Box<RawValue>>;
 
 impl Flags {
     /// What the flags say, as members of a job.
@@ -140,26 +153,30 @@ impl Flags {
             r#type: self.r#type.clone(),
             labels: (!self.labels.is_empty()).then(|| self.labels.iter().cloned().collect()),
             queue: self.queue.clone(),
+            requires: (!self.requires.is_empty()).then(|| self.requires.iter().cloned().collect()),
             lane: self.lane.clone(),
             priority: self.priority,
             schedule: Some(self.schedule()).filter(|schedule| *schedule != Schedule::default()),
             target: Some(self.target()).filter(|target| *target != Target::default()),
             payload: self.payload.as_deref().map(payload).transpose()?,
-            retry: Some(Retry {
-                max_attempts: self.max_attempts,
-                base: self.retry_base,
-                cap: self.retry_cap,
-            })
-            .filter(|retry| *retry != Retry::default()),
             catch_up: self
                 .catch_up
                 .clone()
                 .map(|policy| CatchUp { policy: Some(policy), ..CatchUp::default() }),
+            overlap: overlap(self.overlap.as_deref(), self.overlap_max),
             timeout: self.timeout,
             retention: self.retention.map(|days| Retention { days: Some(days) }),
             correlation_id: self.correlation_id.clone(),
+            ..JobSpec::default()
         };
-        members(&to_raw_value(&spec).context("write the job")?)
+        let mut over = members(&to_raw_value(&spec).context("write the job")?)?;
+        over.extend(self.limits.over(Retry {
+            max_attempts: self.max_attempts,
+            base: self.retry_base,
+            cap: self.retry_cap,
+            ..Retry::default()
+        })?);
+        Ok(over)
     }
 
     fn schedule(&self) -> Schedule {
@@ -191,6 +208,12 @@ impl Flags {
     }
 }
 
+/// What flags say about overlap, if they do.
+pub(super) fn overlap(policy: Option<&str>, max: Option<u32>) -> Option<Overlap> {
+    let overlap = Overlap { policy: policy.map(Into::into), max };
+    Some(overlap).filter(|overlap| *overlap != Overlap::default())
+}
+
 fn payload(text: &str) -> Result<Payload, Failure> {
     let text = match text.strip_prefix('@') {
         Some(file) => read(Path::new(file))?,
@@ -220,7 +243,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     read.map_err(|error| Failure::Input(format!("cannot read {}: {error}", path.display())))
 }
 
-fn members(text: &RawValue) -> Result<Members, Failure> {
+pub(super) fn members(text: &RawValue) -> Result<Members, Failure> {
     serde_json::from_str(text.get())
         .map_err(|error| Failure::Input(format!("a job is one JSON object: {error}")))
 }
@@ -246,14 +269,23 @@ fn written(members: &Members) -> Result<Box<RawValue>, Failure> {
 }
 
 /// A job with other members. Inside objects only the members that are named change, except that another kind of
-/// schedule or target takes the place of the old one, and a payload is always replaced.
+/// schedule, target or backoff takes the place of the old one, and a payload is always replaced.
 fn overlaid(mut base: Members, over: Members) -> Result<Members, Failure> {
     for (name, value) in over {
         let merged = match (name.as_str(), base.get(&name)) {
             ("payload", _) | (_, None) => value,
             (_, Some(old)) if !old.get().starts_with('{') || !value.get().starts_with('{') => value,
             (part, Some(old)) => {
-                let (old, new) = (members(old)?, members(&value)?);
+                let (mut old, new) = (members(old)?, members(&value)?);
+                if part == "retry" {
+                    let backoff = |of: &Members| -> Option<String> {
+                        serde_json::from_str(of.get("backoff")?.get()).ok()
+                    };
+                    let (was, becomes) = (backoff(&old), backoff(&new));
+                    let has_delays = new.contains_key("delays");
+                    let ended = retry::ended_by(was.as_deref(), becomes.as_deref(), has_delays);
+                    old.retain(|name, _| !ended.contains(&name.as_str()));
+                }
                 let is_other = match part {
                     "schedule" => KINDS.iter().any(|kind| new.contains_key(*kind)),
                     "target" => new.keys().any(|kind| !old.contains_key(kind)),
@@ -357,6 +389,11 @@ mod tests {
             r#"{"schedule":{"cron":"0 2 * * *","timezone":"UTC"}}"#,
             r#"{"schedule":{"timezone":"Europe/Paris"}}"#,
             r#"{"schedule":{"cron":"0 2 * * *","timezone":"Europe/Paris"}}"#,
+        );
+        check(
+            r#"{"retry":{"backoff":"exponential","base":"PT1S","cap":"PT5M","max_attempts":3,"retry_for":"PT2H"}}"#,
+            r#"{"retry":{"backoff":"list","delays":["PT1S"],"retry_for":null}}"#,
+            r#"{"retry":{"backoff":"list","delays":["PT1S"],"retry_for":null}}"#,
         );
         check(
             r#"{"target":{"http":{"url":"u"}}}"#,

@@ -2,6 +2,7 @@
 
 mod demo;
 mod ready;
+mod waiting;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,12 +15,15 @@ use punctual::wire::{Options, Running, Storage};
 use punctual_domain::Target;
 use punctual_schedule::Tzdb;
 use punctual_server::{Limits, Loopback, State};
+use punctual_store_postgres::Role;
 use punctual_worker::targets::http;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use self::ready::Ready;
+use self::waiting::{Unstarted, Waiting};
 use super::{output, secret, tzdata};
 use crate::config::{Config, LogFormat, Settings};
 use crate::failure::Failure;
@@ -71,43 +75,13 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         .await
         .with_context(|| format!("listen on {}; is another server running there?", config.listen))?;
     let address = listener.local_addr().context("the address of the server")?;
-    let database = |address: &String| punctual_store_postgres::Options {
-        hints: config.wakeups.into(),
-        ..punctual_store_postgres::Options::new(address)
-    };
-    let storage = match config.store.is_empty() {
-        true => Storage::Embedded(config.data.clone()),
-        false => Storage::Postgres(config.store.iter().map(database).collect()),
-    };
-    let mut options = Options::new(storage, Arc::clone(&tzdb));
     let policy = config.policy().map_err(|_| anyhow::anyhow!("the settings were checked before"))?;
-    options.http = http::Options { policy: policy.clone(), ..http::Options::default() };
-    options.concurrency = config.concurrency;
-    options.queues = config.queues.iter().map(|queue| queue.as_str().into()).collect();
-    options.node = punctual_engine::Options {
-        lease: Duration::from_secs(config.lease),
-        shard_lease: Duration::from_secs(config.shard_lease),
-        name: config.name.clone().unwrap_or_else(|| machine(address)),
-        address: Some(address.to_string()),
-        roles: config.roles,
+    let mut signals = Signals::listen()?;
+    let (waiting, listener) = Waiting::start(listener)?;
+    let (running, place) = tokio::select! {
+        started = waiting.until(async || start(&config, &tzdb, &policy, address).await) => started?,
+        () = signals.told("stopping before it has started") => return Ok(()),
     };
-    if let Storage::Postgres(databases) = &options.storage
-        && config.no_migrate
-    {
-        for database in databases {
-            punctual_store_postgres::Schema::read(database).await?.check()?;
-        }
-    }
-    let parts = punctual::wire::Parts::open(&options.storage, Arc::clone(&tzdb)).await?;
-    options.secrets = vec![match &parts.postgres {
-        Some(store) => secret::shared(store).await?,
-        None => secret::load(&config.data)?,
-    }];
-    let place = parts
-        .postgres
-        .as_ref()
-        .map_or(config.data.display().to_string(), |store| store.addresses().join(" "));
-    let running = Running::start_on(parts, options).await?;
     let node = running.id();
     let ready = Arc::new(Ready::new(&running));
     let state = State {
@@ -127,6 +101,7 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         true => Some(demo::start(running.engine()).await?),
         false => None,
     };
+    waiting.end().await;
     greet(address, &place, demo.is_some());
     tracing::info!(%node, %address, data = %place, "serving");
     let (stop, stopping) = watch::channel(false);
@@ -139,7 +114,7 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
             .with_graceful_shutdown(told(stopping))
             .into_future(),
     );
-    signal("stopping; a second signal stops at once").await?;
+    signals.told("stopping; a second signal stops at once").await;
     ready.drain();
     let grace = Duration::from_secs(config.grace);
     let stopping = async {
@@ -152,7 +127,66 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
     };
     tokio::select! {
         stopped = stopping => stopped,
-        again = signal("stopping at once") => again,
+        () = signals.told("stopping at once") => Ok(()),
+    }
+}
+
+/// Opens the store and starts the node. Also says where the data is.
+async fn start(
+    config: &Config,
+    tzdb: &Arc<Tzdb>,
+    policy: &http::Policy,
+    address: SocketAddr,
+) -> Result<(Running, String), Unstarted> {
+    let databases = config.store.iter().map(punctual_store_postgres::Options::new);
+    let replicas = config.replica.iter().map(punctual_store_postgres::Options::replica);
+    let heard = |options| punctual_store_postgres::Options { hints: config.wakeups.into(), ..options };
+    let storage = match config.store.is_empty() {
+        true => Storage::Embedded(config.data.clone()),
+        false => Storage::Postgres(databases.chain(replicas).map(heard).collect()),
+    };
+    let mut options = Options::new(storage, Arc::clone(tzdb));
+    options.http = http::Options { policy: policy.clone(), ..http::Options::default() };
+    options.concurrency = config.concurrency;
+    options.queues = config.queues.iter().map(|queue| queue.as_str().into()).collect();
+    options.node = punctual_engine::Options {
+        lease: Duration::from_secs(config.lease),
+        shard_lease: Duration::from_secs(config.shard_lease),
+        name: config.name.clone().unwrap_or_else(|| machine(address)),
+        address: Some(address.to_string()),
+        roles: config.roles,
+        labels: config.labels.clone(),
+    };
+    if let Storage::Postgres(databases) = &options.storage
+        && config.no_migrate
+    {
+        for database in databases.iter().filter(|one| one.role == Role::Database) {
+            punctual_store_postgres::Schema::read(database)
+                .await
+                .and_then(|schema| schema.check())
+                .map_err(punctual::Error::from)?;
+        }
+    }
+    let parts = punctual::wire::Parts::open(&options.storage, Arc::clone(tzdb)).await?;
+    let place = parts
+        .postgres
+        .as_ref()
+        .map_or(config.data.display().to_string(), |store| store.addresses().join(" "));
+    let store = Arc::clone(&parts.store);
+    let started = async {
+        options.secrets = vec![match &parts.postgres {
+            Some(store) => secret::shared(store).await?,
+            None => secret::load(&config.data)?,
+        }];
+        anyhow::Ok(Running::start_on(parts, options).await?)
+    };
+    match started.await {
+        Ok(running) => Ok((running, place)),
+        // It was there a moment ago.
+        Err(error) if !config.store.is_empty() && !store.health().writable => {
+            Err(Unstarted::Away(format!("{error:#}")))
+        }
+        Err(error) => Err(Unstarted::Failed(error)),
     }
 }
 
@@ -184,17 +218,28 @@ async fn told(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
 }
 
-/// Waits for SIGTERM or SIGINT.
-async fn signal(message: &str) -> Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    let name = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    };
-    tracing::info!(signal = name, "{message}");
-    Ok(())
+/// SIGTERM and SIGINT. One that comes while nobody waits for it is told when somebody does.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("listen for SIGINT")?,
+        })
+    }
+
+    /// Waits for the next one.
+    async fn told(&mut self, message: &str) {
+        let name = tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal = name, "{message}");
+    }
 }
 
 /// Says where things are, and the first three things to try.
