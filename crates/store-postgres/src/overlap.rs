@@ -45,8 +45,8 @@ update open_runs set is_followed = true where job = any($1) and line < 3 and not
 
 /// Jobs of which somebody is ahead.
 pub(crate) const AHEAD: &str = "
-select j.id from unnest($1::uuid[]) j (id)
-where exists (select from open_runs o where o.job = any(array[j.id]) and o.line < 3)";
+select j.id from unnest($1::uuid[]) j (id), lateral (
+    select from open_runs o where o.job = j.id and o.line < 3 limit 1) a";
 
 /// The first two that wait in each of these jobs.
 pub(crate) const FIRST_BEHIND: &str = "
@@ -70,7 +70,7 @@ from unnest($1::uuid[], $2::bigint[]) x (job, slot), lateral (
 /// Jobs of which some wait and nobody is ahead. A node of an older version does not let the next go on.
 pub(crate) const LEFT_BEHIND: &str = "
 select distinct o.job from open_runs o where o.line = 3
-    and not exists (select from open_runs a where a.job = o.job and a.line < 3) limit $1";
+    and (select a.seq from open_runs a where a.job = o.job and a.line < 3 limit 1) is null limit $1";
 
 fn uuids<'a>(jobs: impl IntoIterator<Item = &'a JobId>) -> Vec<Uuid> {
     jobs.into_iter().map(|job| job_uuid(*job)).collect()

@@ -99,6 +99,7 @@ impl Old {
     }
 
     pub(crate) async fn acquire(&mut self, shards: &[i16], ttl_ms: i64) {
+        self.query("order by shard for no key update", &[&self.me(), &ttl_ms, &None::<i64>]).await.unwrap();
         let values: [&(dyn ToSql + Sync); 4] = [&self.me(), &Some(shards), &ttl_ms, &None::<i64>];
         self.query("where owner is distinct from $1 and", &values).await.unwrap();
         let rows = self.query("select shard, epoch from shards where owner = $1", &[&self.me()]).await.unwrap();
@@ -283,7 +284,9 @@ impl Old {
         values.extend([&ids as &(dyn ToSql + Sync), &keep, &records, &revisions]);
         values.extend([&none as &(dyn ToSql + Sync), &no_tenants, &no_jobs]);
         let refused = self.query("with gone as (\n    delete from open_runs o", &values).await.unwrap();
-        refused.iter().for_each(|row| drop(jobs.remove(&row.get::<_, i64>(0))));
+        for row in refused {
+            jobs.remove(&row.get::<_, i64>(0));
+        }
         jobs.into_values().collect()
     }
 }
