@@ -179,8 +179,8 @@ impl Facts<'_> {
         let claimed =
             |number| attempts.iter().find(|attempt| attempt.number == number).map(Attempt::claimed_at);
         let (Some(one), Some(two)) = (claimed(first), claimed(second)) else { return };
-        // A worker may have given its last sign of life just before it claimed: heartbeats come three a lease.
-        let least = LEASE as Millis * 1_000 * 2 / 3 - 500;
+        // Both are times of the database, to the millisecond.
+        let least = LEASE as Millis * 1_000 - 1;
         if two - one < least {
             wrong(
                 'f',

@@ -317,7 +317,7 @@ fn runs_wait_for_each_other_and_slots_of_the_past_are_run() {
     let range = ["--from", "2026-01-01T00:00:00Z", "--to", "2026-01-02T00:00:00Z"];
     let with = |more: &[&str]| -> Vec<String> {
         let job = ["job", "backfill", id(&job)];
-        job.iter().chain(&range).chain(more).map(|word| word.to_string()).collect()
+        job.iter().chain(&range).chain(more).map(std::string::ToString::to_string).collect()
     };
     let words = with(&["--dry-run"]);
     let told = server.says(&words.iter().map(String::as_str).collect::<Vec<_>>());

@@ -322,7 +322,7 @@ fn what_no_waiting_mends_ends_the_server_at_once() {
         match Server::try_start(directory.path(), &["--store", &store]) {
             Ok(_) => panic!("{store} is used"),
             Err(log) => {
-                assert!(log.contains(part) && !log.contains("the database is away"), "{store}: {log}")
+                assert!(log.contains(part) && !log.contains("the database is away"), "{store}: {log}");
             }
         }
     }

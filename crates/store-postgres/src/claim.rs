@@ -1,7 +1,8 @@
 //! Claim, heartbeat, expire: who holds what.
 //!
-//! A worker's sign of life is a row with everything it holds. Promise: a worker that was taken for dead stays dead,
-//! an attempt that its worker does not list is released after one lease, and all of it goes by the database's clock.
+//! A worker's sign of life is a row with everything it holds. Promise: a worker that was taken for dead stays dead; an
+//! attempt whose worker is dead or does not list it is released, and not before a lease has passed since it was claimed; all
+//! of it goes by the database's clock.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -93,11 +94,12 @@ const HOLDS: &str = "select seq, revision, record, line from open_runs where seq
 const BURY: &str = "
 update workers set is_dead = true where not is_dead and seen_at < punctual_now($1) - $2";
 
-/// Runs that may be lost: their worker is dead, or has not listed them for a lease.
+/// Runs that may be lost: they were claimed more than a lease ago. Before that they are their worker's, who may be at work
+/// though it is taken for dead.
 const SUSPECTS: &str = "
 select o.seq, o.record, o.worker, w.is_dead
 from open_runs o left join workers w on w.id = o.worker
-where o.line = 2 and (w.is_dead or o.claimed_at < punctual_now($1) - $2)
+where o.line = 2 and o.claimed_at < punctual_now($1) - $2
 order by o.claimed_at, o.seq limit $3";
 
 /// More are looked at in the next pass.

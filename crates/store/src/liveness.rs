@@ -1,8 +1,8 @@
 //! Who is alive: the last sign of life of every worker, and what the dead held.
 //!
 //! Kept in memory by stores that are one process; everybody has a lease's time to give a sign anew after a restart.
-//! Promise: a worker that was taken for dead stays dead, and an attempt that its worker does not list is released
-//! after one lease.
+//! Promise: a worker that was taken for dead stays dead; an attempt whose worker is dead or does not list it is released,
+//! and not before a lease has passed since it was claimed, unless the worker is known to be gone.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -21,19 +21,25 @@ pub struct Liveness {
 
 #[derive(Clone, Debug)]
 enum Worker {
-    Alive { seen_at: Timestamp, held: HashSet<Held> },
-    Dead,
+    Alive {
+        seen_at: Timestamp,
+        held: HashSet<Held>,
+    },
+    /// No sign of life for a lease: it may be at work all the same, on what it claimed last.
+    Silent,
+    /// It is known that it does nothing any more.
+    Gone,
 }
 
 impl Liveness {
     /// Whether a worker was taken for dead.
     pub fn is_dead(&self, worker: WorkerId) -> bool {
-        matches!(self.workers.get(&worker), Some(Worker::Dead))
+        matches!(self.workers.get(&worker), Some(Worker::Silent | Worker::Gone))
     }
 
     /// A worker is known to be gone: what it held is lost at once.
     pub fn bury(&mut self, worker: WorkerId) {
-        self.workers.insert(worker, Worker::Dead);
+        self.workers.insert(worker, Worker::Gone);
     }
 
     /// A worker's sign of life, with everything it holds. `find` finds an open run.
@@ -70,7 +76,7 @@ impl Liveness {
     ) -> Vec<Run> {
         for worker in self.workers.values_mut() {
             if matches!(worker, Worker::Alive { seen_at, .. } if is_over(*seen_at, lease, now)) {
-                *worker = Worker::Dead;
+                *worker = Worker::Silent;
             }
         }
         running.filter(|run| self.is_lost(run, lease, now)).take(limit).cloned().collect()
@@ -80,11 +86,10 @@ impl Liveness {
         let Some(held) = run.lease() else { return false };
         let this = Held { sequence: run.sequence, attempt: held.attempt };
         match self.workers.get(&held.worker) {
-            Some(Worker::Dead) => true,
-            Some(Worker::Alive { held: listed, .. }) => {
-                !listed.contains(&this) && is_over(held.claimed_at, lease, now)
-            }
-            None => is_over(held.claimed_at, lease, now),
+            Some(Worker::Gone) => true,
+            Some(Worker::Alive { held: listed, .. }) if listed.contains(&this) => false,
+            // Nobody else has it before a lease has passed, however long ago its worker last gave a sign of life.
+            Some(Worker::Alive { .. } | Worker::Silent) | None => is_over(held.claimed_at, lease, now),
         }
     }
 }

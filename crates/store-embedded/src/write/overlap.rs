@@ -51,7 +51,7 @@ impl Batch<'_> {
     /// What is open of a job.
     pub(super) fn open_of(&self, job: JobId) -> Open {
         let open = self.memory.by_job.get(&job).map(Vec::as_slice).unwrap_or_default();
-        let behind = self.memory.behind.get(&job).map_or(0, |behind| behind.len());
+        let behind = self.memory.behind.get(&job).map_or(0, std::collections::BTreeSet::len);
         let running = open.iter().filter(|sequence| self.memory.running.contains_key(sequence)).count();
         Open { is_running: running > 0, is_pending: open.len() > running + behind, behind: behind as u32 }
     }

@@ -291,7 +291,7 @@ mod tests {
             (Seen { origin: (8, 1), ..seen(1) }, "not a copy"),
             (Seen { origin: (7, 2), ..seen(1) }, "not a copy"),
         ] {
-            let reason = place(&courses, found).unwrap_err();
+            let reason = place(&courses, found).expect_err("it is not used");
             assert!(reason.contains(part), "{reason}");
         }
     }

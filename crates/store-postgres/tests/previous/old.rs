@@ -102,7 +102,8 @@ impl Old {
         self.query("order by shard for no key update", &[&self.me(), &ttl_ms, &None::<i64>]).await.unwrap();
         let values: [&(dyn ToSql + Sync); 4] = [&self.me(), &Some(shards), &ttl_ms, &None::<i64>];
         self.query("where owner is distinct from $1 and", &values).await.unwrap();
-        let rows = self.query("select shard, epoch from shards where owner = $1", &[&self.me()]).await.unwrap();
+        let rows =
+            self.query("select shard, epoch from shards where owner = $1", &[&self.me()]).await.unwrap();
         self.epochs = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     }
 

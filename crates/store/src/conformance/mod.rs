@@ -69,7 +69,8 @@ macro_rules! conformance {
                 an_outcome_is_recorded_once, giving_back_charges_nothing, a_completion_may_bring_the_next_slot, a_due_entry_may_wait_for_the_open_run,
                 a_cancelled_waiting_run_ends, a_running_run_is_asked_to_stop, deleting_a_job_cancels_what_waits;
             reclaim: a_silent_worker_loses_its_runs_after_the_lease, an_attempt_that_is_not_listed_is_released,
-                a_dead_worker_stays_dead, a_worker_that_lists_its_attempts_keeps_them;
+                a_dead_worker_stays_dead, an_attempt_is_nobody_elses_for_a_lease,
+                a_worker_that_lists_its_attempts_keeps_them;
             lapse: a_run_that_waits_too_long_is_missed, a_late_run_makes_way_for_the_others,
                 a_run_with_a_lease_does_not_lapse, a_retry_that_waits_too_long_ends_the_run,
                 runs_lapse_in_the_order_of_their_limits, a_lapse_may_bring_the_next_slot, what_has_ended_does_not_lapse,

@@ -172,7 +172,7 @@ pub async fn under_queue_one_a_single_run_waits(store: Arc<dyn Store>) {
     assert_eq!(store.next_available_at(&Shards::All).await.expect("next"), None);
     let waits = RunFilter { waiting_for: Some(WaitingFor::EarlierRun), ..RunFilter::default() };
     let listed = store.runs(&waits, PageRequest::first(9)).await.expect("runs").items;
-    assert_eq!(listed, [second.clone()]);
+    assert_eq!(listed, std::slice::from_ref(&second));
     assert_eq!(succeed(&world, worker, &first).await, Some(second.id()));
     assert_eq!(state(&world, &second).await, READY);
     // The one that went on is open, so the next waits for it.

@@ -68,6 +68,25 @@ pub async fn a_dead_worker_stays_dead(store: Arc<dyn Store>) {
     world.conclude(worker, &run, Outcome::Succeeded, Verdict::Succeed).await.expect("its lease is current");
 }
 
+/// A worker that claims has its attempt for a lease, though it gave no sign of life for a while before and none after.
+pub async fn an_attempt_is_nobody_elses_for_a_lease(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let old = world.running("old", worker).await;
+    store
+        .heartbeat(worker, vec![Held { sequence: old.sequence, attempt: 1 }], world.now)
+        .await
+        .expect("heartbeat");
+    world.advance(LEASE - SECOND);
+    let new = world.running("new", worker).await;
+    world.advance(2 * SECOND);
+    assert_eq!(expired(&world).await, [old.id()], "it is dead, and may be at work on what it claimed last");
+    world.advance(LEASE - 2 * SECOND);
+    assert_eq!(expired(&world).await, [old.id()]);
+    world.advance(SECOND);
+    assert_eq!(expired(&world).await, [old.id(), new.id()]);
+}
+
 /// A run may take hours.
 pub async fn a_worker_that_lists_its_attempts_keeps_them(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
