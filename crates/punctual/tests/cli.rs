@@ -321,7 +321,7 @@ fn runs_wait_for_each_other_and_slots_of_the_past_are_run() {
     };
     let words = with(&["--dry-run"]);
     let told = server.says(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    assert!(told.starts_with("24 slots would run, from 2026-01-01"), "{told}");
+    assert!(told.starts_with("24 slots would run, from "), "{told}");
     let words = with(&["--rate", "1000", "--overlap", "queue_all", "--idempotency-key", "k"]);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let told = server.says(&words);
