@@ -358,6 +358,9 @@ impl Rows {
         end_jobs(transaction, self.over, now).await?;
         if !self.due.is_empty() {
             let statement = transaction.prepare_cached(INSERT_DUE).await?;
+            // Runs of one job that end together bring the same slot, and a statement writes a row once.
+            self.due.sort_unstable_by_key(|due| (due.key, due.version));
+            self.due.dedup_by_key(|due| (due.key, due.version));
             let columns: DueColumns = self.due.iter().collect();
             transaction.execute(&statement, &due_params!(columns)).await?;
             wakeups.tell(transaction, &self.shards, self.due.iter(), now).await?;

@@ -48,18 +48,19 @@ impl Several {
         let databases: Vec<Options> = options.iter().filter(is_database).cloned().collect();
         let databases: Arc<[Postgres]> = identity::open(&databases).await?.into();
         let shard_count = databases.first().map_or(0, |database| database.shard_count);
-        let replicas = Replicas::start(&databases, options)?;
-        let several = Several {
+        let mut several = Several {
             databases,
             shard_count,
             homes: Mutex::new(Arc::new(Homes::unknown(shard_count))),
             moved_at: Mutex::new(Instant::now()),
-            replicas,
+            replicas: Replicas::default(),
         };
         let homes = several
             .find_homes()
             .await
             .map_err(|error| OpenError::Unreachable { reason: error.to_string() })?;
+        // After it is known where shards are: a replica that was asked before would seem to miss a move.
+        several.replicas = Replicas::start(&several.databases, options)?;
         match homes.homeless() {
             0 => Ok(several),
             missing => Err(OpenError::Missing { missing, known: several.known().await }),

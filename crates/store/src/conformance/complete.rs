@@ -6,13 +6,13 @@ use std::time::Duration;
 use punctual_domain::Version;
 use punctual_domain::job::JobState;
 use punctual_domain::lifecycle::{self, Charge, Verdict};
-use punctual_domain::run::{RunState, WaitingFor};
+use punctual_domain::run::{Cause, RunState, WaitingFor};
 use punctual_domain::{Outcome, Run};
 
-use super::world::{World, conclusion, due};
+use super::world::{World, birth, conclusion, due};
 use crate::error::Refused;
 use crate::store::Store;
-use crate::verbs::{Cancellation, DueWhen, Held, OpenRuns, Put, Successor};
+use crate::verbs::{Birth, Cancellation, Conclusion, DueWhen, Held, OpenRuns, Put, Successor, Trigger};
 
 fn is_stale(answer: &Result<Run, Refused>) -> bool {
     matches!(answer, Err(Refused::Lifecycle(lifecycle::Refused::StaleLease { .. })))
@@ -120,6 +120,31 @@ pub async fn a_completion_may_bring_the_next_slot(store: Arc<dyn Store>) {
     let stored = store.jobs(&[job.id]).await.expect("jobs").remove(0).expect("there");
     assert_eq!(stored.progress.last_completion, Some(world.now));
     assert_eq!(world.due_until(world.after(1_000)).await, [due(&job, world.after(300))]);
+}
+
+/// Two runs of a job that counts from completion may end together, and bring the same slot.
+pub async fn runs_that_end_together_bring_one_slot(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let job = world.job("after completion");
+    world.try_put(world.put(job.clone(), None)).await.expect("registered");
+    let trigger = |part| Trigger {
+        job: job.id,
+        version: job.version,
+        birth: Birth { cause: Cause::Trigger, part, ..birth(&job, world.now) },
+        is_over: false,
+        request: None,
+    };
+    store.trigger(vec![trigger(1), trigger(2)], world.now).await.expect("trigger");
+    let worker = world.worker();
+    let claimed = world.claim(worker, 9).await;
+    let next = due(&job, world.after(300));
+    let end = |run: &Run| Conclusion {
+        successor: Some(Successor { version: job.version, due: Some(next), over: None }),
+        ..conclusion(worker, run, Some(world.report(Outcome::Succeeded)), Verdict::Succeed)
+    };
+    let answers = store.complete(claimed.iter().map(end).collect(), world.now).await.expect("complete");
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 2, "{answers:?}");
+    assert_eq!(world.due_until(world.after(1_000)).await, [next]);
 }
 
 /// A changed job that counts from completion is due at once only if no run of it is open.

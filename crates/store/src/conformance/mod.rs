@@ -66,7 +66,8 @@ macro_rules! conformance {
                 waiting_runs_are_counted_by_lane, a_run_waits_for_its_time,
                 a_run_keeps_the_version_it_was_fired_with, an_edit_may_update_waiting_runs;
             complete: a_success_ends_the_run, a_retry_waits_and_continues_the_attempts, a_stale_result_is_refused,
-                an_outcome_is_recorded_once, giving_back_charges_nothing, a_completion_may_bring_the_next_slot, a_due_entry_may_wait_for_the_open_run,
+                an_outcome_is_recorded_once, giving_back_charges_nothing, a_completion_may_bring_the_next_slot,
+                runs_that_end_together_bring_one_slot, a_due_entry_may_wait_for_the_open_run,
                 a_cancelled_waiting_run_ends, a_running_run_is_asked_to_stop, deleting_a_job_cancels_what_waits;
             reclaim: a_silent_worker_loses_its_runs_after_the_lease, an_attempt_that_is_not_listed_is_released,
                 a_dead_worker_stays_dead, an_attempt_is_nobody_elses_for_a_lease,

@@ -13,7 +13,8 @@ use crate::verbs::Held;
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn expired(world: &World) -> Vec<RunId> {
-    let lost = world.store.expired(LEASE, world.now, 100).await.expect("expired");
+    let mut lost = world.store.expired(LEASE, world.now, 100).await.expect("expired");
+    lost.sort_unstable_by_key(|run| run.sequence);
     lost.iter().map(punctual_domain::Run::id).collect()
 }
 
