@@ -12,7 +12,9 @@ use punctual_domain::{Outcome, Run};
 use super::world::{World, birth, conclusion, due};
 use crate::error::Refused;
 use crate::store::Store;
-use crate::verbs::{Birth, Cancellation, Conclusion, DueWhen, Held, OpenRuns, Put, Successor, Trigger};
+use crate::verbs::{
+    Birth, Cancellation, Conclusion, DueWhen, Firing, Held, OpenRuns, Put, Successor, Trigger,
+};
 
 fn is_stale(answer: &Result<Run, Refused>) -> bool {
     matches!(answer, Err(Refused::Lifecycle(lifecycle::Refused::StaleLease { .. })))
@@ -125,16 +127,16 @@ pub async fn a_completion_may_bring_the_next_slot(store: Arc<dyn Store>) {
 /// Two runs of a job that counts from completion may end together, and bring the same slot.
 pub async fn runs_that_end_together_bring_one_slot(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
-    let job = world.job("after completion");
-    world.try_put(world.put(job.clone(), None)).await.expect("registered");
-    let trigger = |part| Trigger {
+    let job = world.register("after completion", world.now).await;
+    world.try_firing(Firing { next: None, ..world.firing(&job, world.now) }).await.expect("fired");
+    let trigger = Trigger {
         job: job.id,
         version: job.version,
-        birth: Birth { cause: Cause::Trigger, part, ..birth(&job, world.now) },
+        birth: Birth { cause: Cause::Trigger, part: 1, ..birth(&job, world.now) },
         is_over: false,
         request: None,
     };
-    store.trigger(vec![trigger(1), trigger(2)], world.now).await.expect("trigger");
+    store.trigger(vec![trigger], world.now).await.expect("trigger");
     let worker = world.worker();
     let claimed = world.claim(worker, 9).await;
     let next = due(&job, world.after(300));
