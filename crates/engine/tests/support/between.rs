@@ -12,8 +12,8 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
     Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing,
-    Heartbeat, Held, JobFilter, Lapse, Lapsed, Lists, Memory, OperationFilter, Page, PageRequest, Put,
-    Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Heartbeat, Held, JobFilter, Lapse, Lapsed, Lists, Memory, OperationFilter, Page, PageRequest, Planned,
+    Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -53,6 +53,10 @@ impl Lists for Old {
         page: PageRequest<JobId>,
     ) -> Result<Page<Stored, JobId>, Error> {
         self.0.list_jobs(filter, page).await
+    }
+
+    async fn planned(&self, page: PageRequest<JobId>) -> Result<Page<Planned, JobId>, Error> {
+        self.0.planned(page).await
     }
 
     async fn runs(
@@ -216,8 +220,10 @@ between! {
     fn have_open_runs(jobs: &[JobId]) -> Vec<bool>;
     fn job_by_key(tenant: TenantId, key: &str) -> Option<JobId>;
     fn list_jobs(filter: &JobFilter, page: PageRequest<JobId>) -> Page<Stored, JobId>;
+    fn planned(page: PageRequest<JobId>) -> Page<Planned, JobId>;
     fn request(tenant: TenantId, key: &str, now: Timestamp) -> Option<Subject>;
     fn remember(requests: Vec<Subject>, now: Timestamp) -> Vec<Result<(), Refused>>;
+    fn count_due(from: Timestamp, to: Timestamp, limit: usize) -> usize;
     fn is_due(entries: &[Due]) -> Vec<bool>;
     fn claim(claim: Claim, now: Timestamp) -> Vec<Run>;
     fn heartbeat(worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat;
