@@ -13,7 +13,8 @@ use punctual_store::record::encode_job;
 use punctual_store::{
     Attendance, Attendances, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error,
     Figures, Firing, Health, Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest,
-    Planned, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Planned, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject,
+    Trigger,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};

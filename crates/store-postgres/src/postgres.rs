@@ -8,8 +8,8 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
     Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
-    Health, Heartbeat, Held, Hint, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Planned, Put,
-    Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Health, Heartbeat, Held, Hint, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Planned,
+    Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 use crate::calls::Calls;

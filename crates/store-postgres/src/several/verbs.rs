@@ -10,8 +10,8 @@ use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName
 use punctual_store::{
     Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
     Health, Heartbeat, Held, Hint, Home, JobFilter, Lapse, Lapsed, Lists, MoveStep, Moved, OperationFilter,
-    Page, PageRequest, Planned, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored,
-    Subject, Trigger,
+    Page, PageRequest, Planned, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store,
+    Stored, Subject, Trigger,
 };
 
 use super::lists::Source;

@@ -36,7 +36,8 @@ impl State {
 
     pub(super) fn count_due(&self, from: Timestamp, to: Timestamp, limit: usize) -> usize {
         let first = |at| {
-            let key = DueKey { at, lane: Lane::Critical, tenant: TenantId(0), job: JobId::from_bytes([0; 16]) };
+            let key =
+                DueKey { at, lane: Lane::Critical, tenant: TenantId(0), job: JobId::from_bytes([0; 16]) };
             (key, Version(0))
         };
         // A range from a later to an earlier time is none.

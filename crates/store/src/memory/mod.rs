@@ -27,8 +27,8 @@ use crate::page::{Page, PageRequest};
 use crate::store::Store;
 use crate::verbs::{
     Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter,
-    Lapse, Lapsed, OperationFilter, Planned, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored,
-    Subject, Trigger,
+    Lapse, Lapsed, OperationFilter, Planned, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped,
+    Stored, Subject, Trigger,
 };
 use state::State;
 
