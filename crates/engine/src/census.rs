@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(groups.shares[&(0, rest)], 3_000);
 
         let own = |number: u64| {
-            let text = format!("@every 1h phase {number}ms");
+            let text = format!("@every 1h phase {}ms", number + 1);
             job(number, "discard", &Arc::new(Schedule::parse(&text).unwrap()))
         };
         let plans = count((0..PLANS_MAX as u64 + 50).map(own));
