@@ -129,6 +129,7 @@ impl Engine {
             created_at: now,
             updated_at: now,
             carried: None,
+            changes: Vec::new(),
         });
         let timetable = self.timetables.of(&job)?;
         let mut put = Put {
@@ -443,6 +444,7 @@ impl Engine {
         // Between deciding and committing, the slot may be fired under the old version.
         let mut unfired = Vec::new();
         change.job.carried = None;
+        change.job.remember(&old.job);
         if was_due && let Some(first) = self.first_due(&mut candidates).await? {
             unfired.push(first);
             let carried = Carried { at: first.key.at, slot: first.slot };
