@@ -19,10 +19,12 @@ pub struct LedgerEntry {
     pub to: Timestamp,
     /// How many slots.
     pub slots: u64,
-    /// `missed` or `skipped`; in the account of a range also the state of a run, `to_come`, `none`, `changed` or `unknown`.
+    /// `missed` or `skipped`; in the account of a range also the state of a run, `to_come`, `none`, `changed`
+    /// or `unknown`.
     pub state: String,
-    /// Why: `catch_up`, `start_window`, `deadline`, `pause`, `cancel` or `overlap`; in the account of a range also the cause of a run,
-    /// `calendar`, `before_the_job`, `ended`, `deleted`, `retention`, `not_recorded`, `resumed` or `schedule`.
+    /// Why: `catch_up`, `start_window`, `deadline`, `pause`, `cancel` or `overlap`; in the account of a range
+    /// also the cause of a run, `calendar`, `before_the_job`, `ended`, `deleted`, `retention`, `not_recorded`,
+    /// `resumed` or `schedule`.
     pub reason: String,
     /// When it was decided; when a run was born; now, for what is not decided yet.
     pub decided_at: Timestamp,
@@ -168,7 +170,8 @@ impl LedgerEntry {
                 match &change.until {
                     Before::Schedule(schedule) => entry.schedule = Some(schedule.to_string()),
                     Before::Pause(pause) => {
-                        entry.pause = Some((&Held { pause: pause.clone(), ended_at: Some(change.at) }).into());
+                        entry.pause =
+                            Some((&Held { pause: pause.clone(), ended_at: Some(change.at) }).into());
                     }
                 }
             }

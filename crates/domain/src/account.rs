@@ -1,8 +1,8 @@
 //! The account of a job's slots over a stretch of time: what became of each, and why; ranges are one row.
 //!
-//! Made from runs, entries of the ledger and what the job remembers of itself, when somebody reads the ledger of a range. Promise:
-//! every slot of the schedule that was in force is in exactly one row, also those of which nothing is recorded; slots are counted, never
-//! walked.
+//! Made from runs, entries of the ledger and what the job remembers of itself, when somebody reads the ledger
+//! of a range. Promise: every slot of the schedule that was in force is in exactly one row, also those of which
+//! nothing is recorded; slots are counted, never walked.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub struct Row {
     pub from: Timestamp,
     /// The last slot.
     pub to: Timestamp,
-    /// How many; none for what is outside the schedule.
+    /// How many; none for a run that somebody asked for, and for a change.
     pub slots: u64,
     /// What became of them.
     pub what: What,
@@ -125,7 +125,8 @@ const MILLISECOND: SignedDuration = SignedDuration::from_millis(1);
 
 /// The rows of a stretch, newest first.
 pub fn account(stretch: &Stretch<'_>) -> Vec<Row> {
-    let mut rows: Vec<Row> = stretch.runs.iter().filter(|run| stretch.has(run.scheduled_for)).map(of_run).collect();
+    let mut rows: Vec<Row> =
+        stretch.runs.iter().filter(|run| stretch.has(run.scheduled_for)).map(of_run).collect();
     let is_whole = |entry: &&LedgerEntry| {
         stretch.has(entry.from) || (stretch.is_first && entry.from < stretch.from && entry.to >= stretch.from)
     };
@@ -153,14 +154,20 @@ pub fn account(stretch: &Stretch<'_>) -> Vec<Row> {
 }
 
 fn of_run(run: &Run) -> Row {
-    let is_slot = matches!(run.cause, Cause::Schedule | Cause::Backfill);
     let at = run.scheduled_for;
-    Row { from: at, to: at, slots: u64::from(is_slot), what: What::Run(Box::new(run.clone())) }
+    Row { from: at, to: at, slots: u64::from(is_slot(run)), what: What::Run(Box::new(run.clone())) }
+}
+
+/// Whether a run is what became of a slot. What somebody asked for is told beside that, also a backfill of the slot.
+fn is_slot(run: &Run) -> bool {
+    run.cause == Cause::Schedule && run.part == 0
 }
 
 fn of_entry(job: &Job, entry: &LedgerEntry) -> Row {
     let held = match entry.fate {
-        Fate::SkippedPause => job.pause_at(entry.decided_at).map(|(pause, ended_at)| Held { pause: pause.clone(), ended_at }),
+        Fate::SkippedPause => {
+            job.pause_at(entry.decided_at).map(|(pause, ended_at)| Held { pause: pause.clone(), ended_at })
+        }
         _ => None,
     };
     Row { from: entry.from, to: entry.to, slots: entry.slots, what: What::Entry(entry.clone(), held) }
@@ -179,7 +186,7 @@ impl Stretch<'_> {
 
     /// The times between what is recorded, each with one reason for all of its slots.
     fn gaps(&self) -> Vec<(Timestamp, Timestamp)> {
-        let slots = self.runs.iter().filter(|run| matches!(run.cause, Cause::Schedule | Cause::Backfill));
+        let slots = self.runs.iter().filter(|run| is_slot(run));
         let mut covered: Vec<(Timestamp, Timestamp)> = slots
             .map(|run| (run.scheduled_for, run.scheduled_for + MILLISECOND))
             .chain(self.entries.iter().map(|entry| (entry.from, entry.to + MILLISECOND)))
@@ -206,7 +213,7 @@ impl Stretch<'_> {
     /// When the reason for slots without a record changes.
     fn cuts(&self) -> Vec<Timestamp> {
         let job = self.job;
-        let mut cuts = vec![self.now + MILLISECOND, self.born(), self.kept_from()];
+        let mut cuts = vec![self.now + MILLISECOND, self.job.owns_from(), self.kept_from()];
         if job.state == JobState::Deleted {
             cuts.push(job.updated_at);
         }
@@ -215,18 +222,15 @@ impl Stretch<'_> {
             cuts.extend(pause.until);
         }
         for change in &job.changes {
-            cuts.push(change.at + MILLISECOND); // A slot of the very moment is of before.
+            cuts.extend([change.at, change.at + MILLISECOND]); // A slot of the very moment is of before.
             if let Before::Pause(pause) = &change.until {
                 cuts.push(pause.since);
             }
         }
+        // No range reaches over another row, so that a page may end at any.
+        cuts.extend(self.runs.iter().filter(|run| !is_slot(run)).map(|run| run.scheduled_for));
         cuts.retain(|cut| self.has(*cut));
         cuts
-    }
-
-    /// From when on slots are its own; times of slots have no milliseconds.
-    fn born(&self) -> Timestamp {
-        Timestamp::from_second(self.job.created_at.as_second()).unwrap_or(self.job.created_at)
     }
 
     fn kept_from(&self) -> Timestamp {
@@ -237,8 +241,10 @@ impl Stretch<'_> {
     /// The slots of a time without a record.
     fn gap(&self, from: Timestamp, to: Timestamp) -> Vec<Row> {
         let Some(slots) = (self.slots)(from) else { return Vec::new() };
+        let all = slots.bare.as_deref().unwrap_or(&slots.timetable);
         let row = |timetable: &Timetable, count: u64, what: What| {
-            let first = timetable.next_after(from - SignedDuration::from_nanos(1));
+            // Both rows of a gap begin together: a page ends before both or behind both.
+            let first = all.next_after(from - SignedDuration::from_nanos(1));
             let last = timetable.previous_before(to);
             Row { from: first.unwrap_or(from).min(to), to: last.unwrap_or(to), slots: count, what }
         };
@@ -248,7 +254,7 @@ impl Stretch<'_> {
             rows.push(row(&slots.timetable, count, self.reason(from)));
         }
         if let Some(bare) = &slots.bare
-            && from >= self.born()
+            && from >= self.job.owns_from()
         {
             let excluded = bare.count(from, to).saturating_sub(count);
             if excluded > 0 {
@@ -264,12 +270,14 @@ impl Stretch<'_> {
         if job.state == JobState::Deleted && at >= job.updated_at {
             return What::Deleted;
         }
-        if at < self.born() {
+        if at < self.job.owns_from() {
             return What::BeforeTheJob;
         }
         // One that ends by itself holds nothing after that, unless nobody was there to end it.
         let holds = |pause: &Pause| pause.until.is_none_or(|until| at < until || until <= self.now);
-        if let Some((pause, ended_at)) = job.pause_at(at).filter(|(pause, ended)| ended.is_some() || holds(pause)) {
+        if let Some((pause, ended_at)) =
+            job.pause_at(at).filter(|(pause, ended)| ended.is_some() || holds(pause))
+        {
             return What::Paused(Held { pause: pause.clone(), ended_at });
         }
         match () {

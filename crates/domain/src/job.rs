@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use punctual_schedule::Schedule;
+use jiff::{SignedDuration, Timestamp};
+use punctual_schedule::every::Origin;
+use punctual_schedule::{Kind, Schedule};
 
 use crate::id::{JobId, TenantId, Version};
 use crate::labels::Labels;
@@ -269,6 +270,18 @@ impl Job {
         matches!(self.state, JobState::Active)
     }
 
+    /// From when on slots of its schedule are its own: those after its registration; the registration itself, where that is the slot.
+    pub fn owns_from(&self) -> Timestamp {
+        let created =
+            Timestamp::from_millisecond(self.created_at.as_millisecond()).unwrap_or(self.created_at);
+        match &self.spec.schedule.kind {
+            Kind::At(_) => Timestamp::MIN, // One that had just passed is taken.
+            Kind::Now | Kind::After(_) => created,
+            Kind::Every(every) if *every.origin() == Origin::Completion => created,
+            Kind::Every(_) | Kind::Interval(_) | Kind::Cron(_) => created + SignedDuration::from_millis(1),
+        }
+    }
+
     /// Remembers what a change of an older version ended: its schedule, its pause.
     pub fn remember(&mut self, old: &Job) {
         let (at, version) = (self.updated_at, old.version);
@@ -291,10 +304,11 @@ impl Job {
         if self.changes.len() >= CHANGES_MAX && self.changes.first().is_some_and(|oldest| at <= oldest.at) {
             return None; // An older change may have been forgotten.
         }
-        let ended = self.changes.iter().filter(|change| at <= change.at).find_map(|change| match &change.until {
-            Before::Schedule(schedule) => Some((&**schedule, Some(change.at))),
-            Before::Pause(_) => None,
-        });
+        let ended =
+            self.changes.iter().filter(|change| at <= change.at).find_map(|change| match &change.until {
+                Before::Schedule(schedule) => Some((&**schedule, Some(change.at))),
+                Before::Pause(_) => None,
+            });
         Some(ended.unwrap_or((&self.spec.schedule, None)))
     }
 

@@ -1,7 +1,8 @@
 //! Finds dead letters by what went wrong, and groups them by it.
 //!
-//! Runs when the API or an operation asks. Promise: an answer looks at a bounded number of runs and says how far it came. What failed is in a
-//! run's last attempt and its labels are its job's, so these are read run by run and job by job, after everything an index serves.
+//! Runs when the API or an operation asks. Promise: an answer looks at a bounded number of runs and says how far
+//! it came. What failed is in a run's last attempt and its labels are its job's, so these are read run by run and
+//! job by job, after everything that an index serves.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -66,7 +67,8 @@ pub struct Groups {
 /// So many pages of the store are looked at for one of a narrowed list.
 const PAGES_MAX: usize = 20;
 
-/// So many dead letters are grouped at a time: each is read by its id, so that this takes about a second on a far database.
+/// So many dead letters are grouped at a time: each is read by its id, so that this takes about a second on a
+/// far database.
 const GROUPED_MAX: usize = 2_000;
 
 /// Runs that are read at a time.
@@ -118,7 +120,19 @@ impl Engine {
                 let key = (code.clone(), status, message.clone());
                 let (group, jobs) = groups.entry(key).or_insert_with(|| {
                     let example = run.id();
-                    (Group { code, status, message, count: 0, jobs: 0, first_at: at, last_at: at, example }, BTreeSet::new())
+                    (
+                        Group {
+                            code,
+                            status,
+                            message,
+                            count: 0,
+                            jobs: 0,
+                            first_at: at,
+                            last_at: at,
+                            example,
+                        },
+                        BTreeSet::new(),
+                    )
                 });
                 jobs.insert(run.job);
                 group.count += 1;
@@ -138,9 +152,11 @@ impl Engine {
     /// Those of the runs whose job and last error are as wanted.
     pub(crate) async fn narrowed(&self, mut runs: Vec<Run>, filter: &DeadFilter) -> Result<Vec<Run>, Error> {
         if let Some((name, value)) = &filter.label {
-            let ids: Vec<JobId> = runs.iter().map(|run| run.job).collect::<BTreeSet<_>>().into_iter().collect();
+            let ids: Vec<JobId> =
+                runs.iter().map(|run| run.job).collect::<BTreeSet<_>>().into_iter().collect();
             let jobs = self.store.kept_jobs(&ids).await?;
-            let labelled = jobs.into_iter().flatten().filter(|stored| stored.job.spec.labels.get(name) == Some(value));
+            let labelled =
+                jobs.into_iter().flatten().filter(|stored| stored.job.spec.labels.get(name) == Some(value));
             let labelled: BTreeSet<JobId> = labelled.map(|stored| stored.job.id).collect();
             runs.retain(|run| labelled.contains(&run.job));
         }

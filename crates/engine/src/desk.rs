@@ -82,7 +82,9 @@ impl Desk {
     /// Whether a worker of this node serves a queue.
     pub(crate) fn serves(&self, queue: &str) -> bool {
         let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        seats.iter().any(|place| place.queues.is_empty() || place.queues.iter().any(|served| **served == *queue))
+        seats
+            .iter()
+            .any(|place| place.queues.is_empty() || place.queues.iter().any(|served| **served == *queue))
     }
 
     /// Hands over runs that were leased with this room, and takes back the room that is left.

@@ -1,7 +1,7 @@
 //! Gives the account of a job's slots over a range, newest first, in pages.
 //!
-//! Runs when the API or the console asks. Promise: bounded work per page, however long the range and however many slots; a
-//! row is on one page.
+//! Runs when the API or the console asks. Promise: bounded work per page, however long the range and however
+//! many slots; a row is on one page.
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::LedgerEntry;
@@ -40,7 +40,8 @@ const LATER: [SignedDuration; 5] = [
 /// Runs that are looked at in each of these times.
 const LOOKED_AT: usize = 1_000;
 
-/// Runs that belong elsewhere, such as those of a backfill, are read over in so many pages; then the account goes on with another.
+/// Runs that belong elsewhere, such as those of a backfill, are read over in so many pages; then the account
+/// goes on with another.
 const PAGES_MAX: usize = 10;
 
 /// So many moments at which slots were caught up with are looked into.
@@ -76,7 +77,8 @@ impl Engine {
         let stretch = |read: &Read| -> (Vec<Row>, u64) {
             let Read { from: start, runs, entries } = read;
             let (runs, entries, is_first) = (&runs[..], &entries[..], *start == from);
-            let stretch = Stretch { now, from: *start, to, is_first, job, is_over, runs, entries, slots: &slots };
+            let stretch =
+                Stretch { now, from: *start, to, is_first, job, is_over, runs, entries, slots: &slots };
             (account(&stretch), stretch.unrecorded())
         };
         let (mut rows, mut unrecorded) = stretch(&read);
@@ -126,7 +128,8 @@ impl Engine {
                 break;
             }
         }
-        read.entries = self.store.ledger(job.id, PageRequest { after: Some(to), limit: limit + 1 }).await?.items;
+        read.entries =
+            self.store.ledger(job.id, PageRequest { after: Some(to), limit: limit + 1 }).await?.items;
         if read.entries.len() > limit {
             read.from = read.from.max(read.entries[limit].from);
         }
@@ -146,8 +149,8 @@ impl Engine {
         Ok(self.store.runs(&filter, PageRequest::first(LOOKED_AT)).await?.items)
     }
 
-    /// The slots of the schedules that a job has had, each with when it ended. Only its runs tell what they were where they count
-    /// from completion.
+    /// The slots of the schedules that a job has had, each with when it ended. Only its runs tell what they
+    /// were where they count from completion.
     fn bound(&self, job: &Job) -> Vec<(Option<Timestamp>, Slots)> {
         if counts_from_completion(job) {
             return Vec::new();
@@ -171,7 +174,8 @@ fn later(read: &Read, to: Timestamp, now: Timestamp) -> Vec<(Timestamp, Timestam
     let decided = read.entries.iter().take(CATCH_UPS).map(|entry| entry.decided_at);
     let times = decided.map(|at| (at - second, at + second + second));
     let windows = LATER.windows(2);
-    let windows = windows.filter_map(|pair| Some((to.checked_add(pair[0]).ok()?, to.checked_add(pair[1]).ok()?)));
+    let windows =
+        windows.filter_map(|pair| Some((to.checked_add(pair[0]).ok()?, to.checked_add(pair[1]).ok()?)));
     times.chain(windows).filter(|(from, _)| *from <= now).collect()
 }
 

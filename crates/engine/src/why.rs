@@ -1,7 +1,7 @@
 //! Says why a job did or did not run at a time: gathers the facts, which [`punctual_domain::why`] judges.
 //!
-//! Runs when somebody asks. Promise: a bounded number of reads, whatever the history of the job; a deleted job is explained
-//! as long as its history is kept.
+//! Runs when somebody asks. Promise: a bounded number of reads, whatever the history of the job; a deleted job
+//! is explained as long as its history is kept.
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ impl When {
     }
 }
 
-/// How long after its slot the run of it was born, at most, tried in this order: on time, after a short outage, after longer ones.
+/// How long after its slot the run of it was born, at most, tried in this order: on time, after a short outage,
+/// after longer ones.
 const BORN_WITHIN: [SignedDuration; 5] = [
     SignedDuration::from_mins(2),
     SignedDuration::from_hours(1),
@@ -86,7 +87,9 @@ impl Engine {
             (When::Latest, _) => (None, None),
             (When::At(at), _) => (Some(at), None),
             (When::Local(wall), Some(timetable)) => resolve(timetable.zone(), wall),
-            (When::Local(wall), None) => (wall.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|at| at.timestamp()), None),
+            (When::Local(wall), None) => {
+                (wall.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|at| at.timestamp()), None)
+            }
         };
         let then = match at {
             Some(at) => self.then(job, at),
@@ -193,7 +196,9 @@ impl Engine {
         let offset = timetable.map(spread).unwrap_or_default();
         let slot = timetable.and_then(|timetable| match at {
             Some(at) => slot_at(timetable, at).or_else(|| slot_at(timetable, at - offset)),
-            None => latest(timetable, then.replaced_at.unwrap_or(now)).filter(|slot| is_of(job, *slot)),
+            None => {
+                latest(timetable, then.replaced_at.unwrap_or(now)).filter(|slot| *slot >= job.owns_from())
+            }
         });
         let Some(time) = slot.or(at).filter(|time| *time <= now) else { return Ok((slot, None)) };
         let run = self.run_of(job.id, time, (time, time + offset + BORN_WITHIN[0])).await?;
@@ -262,7 +267,8 @@ impl Engine {
         entry: Option<&LedgerEntry>,
     ) -> Result<Option<Run>, Error> {
         let is_behind = found.is_some_and(|found| found.run.is_behind());
-        if !is_behind && entry.is_none_or(|entry| entry.fate != punctual_domain::ledger::Fate::SkippedOverlap) {
+        if !is_behind && entry.is_none_or(|entry| entry.fate != punctual_domain::ledger::Fate::SkippedOverlap)
+        {
             return Ok(None);
         }
         let running = RunFilter { job: Some(job.id), state: Some("running"), ..RunFilter::default() };
@@ -297,12 +303,6 @@ impl Engine {
 /// The latest slot that was to be fired by a time.
 fn latest(timetable: &Timetable, by: Timestamp) -> Option<Timestamp> {
     timetable.previous_before(by - spread(timetable) + SignedDuration::from_nanos(1))
-}
-
-/// Whether a slot may be one of a job: it was registered by then, or took a single time that had just passed.
-fn is_of(job: &Job, slot: Timestamp) -> bool {
-    slot.as_second() >= job.created_at.as_second()
-        || matches!(job.spec.schedule.kind, punctual_schedule::Kind::At(_))
 }
 
 fn is_met(placement: &Placement, run: &Run) -> bool {

@@ -18,6 +18,7 @@ use punctual_domain::why::{Answer, Reason};
 use punctual_domain::work::Finished;
 use punctual_domain::{Outcome, Report};
 use punctual_engine::Error;
+use punctual_engine::backfill;
 use punctual_engine::dead_letters::DeadFilter;
 use punctual_engine::ledger::Range;
 use punctual_engine::register::Waiting;
@@ -53,7 +54,8 @@ fn expect(world: &World, job: JobId, time: &str, reason: Reason, words: &[&str])
 fn work(world: &World, outcome: Outcome, message: &str) -> Vec<Run> {
     let now = world.clock.now();
     let worker = WorkerId::new(now, 77);
-    let claim = Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit: 100 };
+    let claim =
+        Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit: 100 };
     let claimed = block_on(world.store.claim(claim, now)).unwrap();
     let finished = claimed.iter().map(|run| {
         let error = (outcome != Outcome::Succeeded).then(|| Failure {
@@ -129,7 +131,13 @@ fn a_slot_that_ran_was_retried_and_failed_is_explained() {
     assert_eq!(answer.next, Some(at("12:20:00")));
     world.advance(minutes(10));
     work(&world, Outcome::Failed, "http_status: the target answered 503");
-    expect(&world, id, "", Reason::Retrying, &["Attempt 1 ended at 12:20", "answered 503", "attempt 2; 3 count"]);
+    expect(
+        &world,
+        id,
+        "",
+        Reason::Retrying,
+        &["Attempt 1 ended at 12:20", "answered 503", "attempt 2; 3 count"],
+    );
     expect(&world, id, "12:10:00", Reason::RanOnTime, &[]);
     for _ in 0..2 {
         world.clock.advance(minutes(1));
@@ -138,7 +146,13 @@ fn a_slot_that_ran_was_retried_and_failed_is_explained() {
     let answer = expect(&world, id, "12:20:00", Reason::Failed, &["after 3 attempts", "dead letter"]);
     block_on(world.engine.acknowledge(TENANT, &[answer.run.unwrap()])).unwrap();
     expect(&world, id, "12:20:00", Reason::Failed, &["taken out of the dead letters"]);
-    expect(&world, id, "12:25:00", Reason::NotASlot, &["before is 2026-01-01 12:20", "after is 2026-01-01 12:30"]);
+    expect(
+        &world,
+        id,
+        "12:25:00",
+        Reason::NotASlot,
+        &["before is 2026-01-01 12:20", "after is 2026-01-01 12:30"],
+    );
     expect(&world, id, "11:50:00", Reason::BeforeTheJob, &["registered later, at 12:00"]);
     expect(&world, id, "13:00:00", Reason::NotYetDue, &["in 38m"]);
     drop(seat);
@@ -179,10 +193,17 @@ fn a_pause_tells_who_when_and_how_long() {
     let id = world.register("*/10 * * * *").job.id;
     world.advance(minutes(12));
     work(&world, Outcome::Succeeded, "");
-    let pause = Pause { reason: Some("move".into()), by: Some("ada".into()), since: at("00:00:00"), until: None };
+    let pause =
+        Pause { reason: Some("move".into()), by: Some("ada".into()), since: at("00:00:00"), until: None };
     block_on(world.engine.pause(TENANT, id, None, pause)).unwrap();
     world.advance(minutes(20)); // 12:32.
-    expect(&world, id, "", Reason::Paused, &["paused since 12:12 by ada (\"move\"); 2 slots were skipped", "job resume"]);
+    expect(
+        &world,
+        id,
+        "",
+        Reason::Paused,
+        &["paused since 12:12 by ada (\"move\"); 2 slots were skipped", "job resume"],
+    );
     expect(&world, id, "12:20:00", Reason::Paused, &["is skipped"]);
     expect(&world, id, "12:40:00", Reason::Paused, &["will be skipped"]);
     assert_eq!(
@@ -190,7 +211,13 @@ fn a_pause_tells_who_when_and_how_long() {
         ["12:40 1 skipped/pause", "12:20-12:30 2 skipped/pause", "12:10 1 succeeded/schedule"]
     );
     block_on(world.engine.resume(TENANT, id, None)).unwrap();
-    expect(&world, id, "12:20:00", Reason::Paused, &["was paused from 12:12 to 12:32 by ada (\"move\")", "one of 2"]);
+    expect(
+        &world,
+        id,
+        "12:20:00",
+        Reason::Paused,
+        &["was paused from 12:12 to 12:32 by ada (\"move\")", "one of 2"],
+    );
     let rows = rows(&world, id, ("12:00:30", "12:50:00"), 50);
     let What::Entry(entry, Some(held)) = &rows[2].what else { panic!("{rows:#?}") };
     assert_eq!((entry.fate, entry.slots), (Fate::SkippedPause, 2));
@@ -211,7 +238,13 @@ fn an_edit_does_not_rewrite_the_past() {
     expect(&world, id, "12:10:00", Reason::RanLate, &["version 1 of the job, which is at version 2"]);
     expect(&world, id, "12:15:00", Reason::Edited, &["changed at 12:15"]);
     expect(&world, id, "12:20:00", Reason::NotASlot, &["`*/15 * * * *`"]);
-    expect(&world, id, "12:05:00", Reason::NotASlot, &["the schedule that it had until 12:15, `*/10 * * * *`"]);
+    expect(
+        &world,
+        id,
+        "12:05:00",
+        Reason::NotASlot,
+        &["the schedule that it had until 12:15, `*/10 * * * *`"],
+    );
     change(&world, id, spec("*/5 * * * *"));
     expect(&world, id, "12:25:00", Reason::Edited, &["`*/15 * * * *`", "changed at 12:35"]);
     let answer = expect(&world, id, "", Reason::RanLate, &["12:30"]);
@@ -231,7 +264,8 @@ fn overlap_queues_and_cancels_are_explained() {
     world.advance(minutes(10));
     world.advance(minutes(10));
     expect(&world, skipping, "", Reason::SkippedOverlap, &["still open", "overlap skip", "is open now"]);
-    let answer = expect(&world, queueing, "", Reason::WaitsForEarlierRun, &["overlap queue_one", "which is pending"]);
+    let answer =
+        expect(&world, queueing, "", Reason::WaitsForEarlierRun, &["overlap queue_one", "which is pending"]);
     block_on(world.engine.cancel(TENANT, answer.run.unwrap())).unwrap();
     expect(&world, queueing, "", Reason::Cancelled, &["before it started, because somebody asked"]);
     world.advance(minutes(10));
@@ -295,7 +329,13 @@ fn a_slot_nobody_fires_says_so() {
     let world = World::new();
     let id = world.register("*/10 * * * *").job.id;
     world.clock.advance(minutes(12));
-    expect(&world, id, "", Reason::NotFired, &["was due 2m ago", "no live node has its shard", "punctual nodes"]);
+    expect(
+        &world,
+        id,
+        "",
+        Reason::NotFired,
+        &["was due 2m ago", "no live node has its shard", "punctual nodes"],
+    );
 }
 
 #[test]
@@ -324,6 +364,22 @@ fn a_trigger_and_a_backfill_are_in_the_account() {
         ledger(&world, id, ("12:00:30", "12:16:00"), 50),
         ["12:15 0 pending/trigger", "12:10 1 pending/schedule"]
     );
+    let asked = backfill::Asked { from: at("11:45:00"), to: at("12:15:00"), rate: 50, overlap: None };
+    block_on(world.engine.backfill(TENANT, id, asked, None, |_, _| ())).unwrap();
+    world.operate();
+    world.clock.advance(minutes(60));
+    assert_eq!(
+        ledger(&world, id, ("11:45:00", "12:14:00"), 50),
+        [
+            "12:10 0 pending/backfill",
+            "12:10 1 pending/schedule",
+            "12:00 0 pending/backfill",
+            "12:00 1 none/before_the_job",
+            "11:50 0 pending/backfill",
+            "11:50 1 none/before_the_job",
+        ]
+    );
+    covers(&world, id, ("11:45:00", "12:14:00"), 3);
 }
 
 #[test]
@@ -355,7 +411,11 @@ fn dead_letters_are_found_by_error_and_label_and_grouped() {
         let one = if n < 2 { labelled.clone() } else { spec("@at 2026-01-01T12:01:00Z") };
         world.try_register(one).unwrap();
         world.advance(minutes(1));
-        let message = if n % 3 == 0 { format!("dns_failed: no host h{n}") } else { format!("connect_failed: {n} refused") };
+        let message = if n % 3 == 0 {
+            format!("dns_failed: no host h{n}")
+        } else {
+            format!("connect_failed: {n} refused")
+        };
         work(&world, Outcome::Failed, &message);
     }
     let tenant = RunFilter { tenant: Some(TENANT), ..RunFilter::default() };
@@ -365,7 +425,10 @@ fn dead_letters_are_found_by_error_and_label_and_grouped() {
         groups.groups.iter().map(|group| (&*group.code, &*group.message, group.count, group.jobs)).collect();
     assert_eq!(
         found,
-        [("connect_failed", "connect_failed: # refused", 4, 4), ("dns_failed", "dns_failed: no host #", 3, 3)]
+        [
+            ("connect_failed", "connect_failed: # refused", 4, 4),
+            ("dns_failed", "dns_failed: no host #", 3, 3)
+        ]
     );
     assert_eq!((groups.examined, groups.next), (7, None));
     assert!(groups.groups[0].first_at < groups.groups[0].last_at);

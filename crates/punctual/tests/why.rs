@@ -54,7 +54,8 @@ fn told(server: &Server) {
         let query = if at.is_empty() { String::new() } else { format!("?at={at}") };
         server.get(&format!("/v1/jobs/{job}/why{query}"))["reason"].as_str().unwrap().to_string()
     };
-    let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/why.md")).unwrap();
+    let guide =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/why.md")).unwrap();
     let guide = pattern(&guide.replace('\n', " "));
     for (job, at, reasons) in [
         (&tick, "", &["ran_on_time"][..]),
@@ -90,7 +91,10 @@ fn told(server: &Server) {
     let groups = punctual(server, &["dead-letter", "groups"]);
     assert!(groups.contains("http_status 500") && groups.lines().count() == 2, "{groups}");
     let ledger = punctual(server, &["job", "ledger", &busy]);
-    assert!(ledger.contains("skipped") && ledger.contains("overlap") && ledger.contains("running"), "{ledger}");
+    assert!(
+        ledger.contains("skipped") && ledger.contains("overlap") && ledger.contains("running"),
+        "{ledger}"
+    );
     let ledger = punctual(server, &["job", "ledger", &gone]);
     assert!(ledger.contains("deleted"), "{ledger}");
     hook.release();

@@ -173,5 +173,9 @@ async fn filter(call: &mut Call) -> Result<DeadFilter, Error> {
     let label = call.query.text("label").map(|text| {
         split_label(text).ok_or_else(|| Error::wrong("label", "wrong_type", "write a label as `name=value`"))
     });
-    Ok(DeadFilter { runs: filter, error: call.query.text("error").map(Into::into), label: label.transpose()? })
+    Ok(DeadFilter {
+        runs: filter,
+        error: call.query.text("error").map(Into::into),
+        label: label.transpose()?,
+    })
 }

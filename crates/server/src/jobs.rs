@@ -333,7 +333,8 @@ pub(crate) async fn upcoming(mut call: Call, Path(id): Path<String>) -> Outcome 
 }
 
 pub(crate) async fn ledger(mut call: Call, Path(id): Path<String>) -> Outcome {
-    let (page, range) = (call.query.page(), Range { from: call.query.time("from"), to: call.query.time("to") });
+    let (page, range) =
+        (call.query.page(), Range { from: call.query.time("from"), to: call.query.time("to") });
     call.query.check()?;
     let (engine, id) = (&call.shared.engine, job_id(&id)?);
     let (items, next): (Vec<LedgerEntry>, _) = match range == Range::default() {
@@ -367,7 +368,8 @@ async fn accounted(call: &Call, id: JobId, rows: &[Row]) -> Result<Vec<LedgerEnt
 pub(crate) async fn why(call: Call, Path(id): Path<String>) -> Outcome {
     let when = match call.query.text("at") {
         Some(text) => When::parse(text).ok_or_else(|| {
-            let detail = "write a time as `2026-12-24T18:00:00Z`, in epoch seconds, or as `2026-12-24T18:00` on the clock of the job";
+            let detail = "write a time as `2026-12-24T18:00:00Z`, in epoch seconds, or as \
+                          `2026-12-24T18:00` on the clock of the job";
             Error::wrong("at", "wrong_type", detail)
         })?,
         None => When::Latest,

@@ -123,7 +123,8 @@ const LEDGER: &[Param] = &[
 ];
 const WHY: &[Param] = &[param(
     "at",
-    "The time that is asked about: RFC 3339, epoch seconds, or `2026-12-24T18:00` on the clock of the job; the latest slot.",
+    "The time that is asked about: RFC 3339, epoch seconds, or `2026-12-24T18:00` on the clock of the job; \
+     the latest slot.",
 )];
 const OPERATION_LIST: &[Param] =
     &[param("state", "`running`, `succeeded`, `failed` or `cancelled`."), LIMIT, CURSOR];

@@ -28,11 +28,7 @@ join job_versions v on v.id = any(array[x.id]) and v.version = x.version";
 
 impl Postgres {
     /// Jobs by id; deleted ones only if they are asked for.
-    pub(crate) async fn jobs(
-        &self,
-        ids: &[JobId],
-        has_deleted: bool,
-    ) -> Result<Vec<Option<Stored>>, Failed> {
+    pub(crate) async fn jobs(&self, ids: &[JobId], has_deleted: bool) -> Result<Vec<Option<Stored>>, Failed> {
         let client = self.connection().await?;
         let sql = format!("select {JOB} from jobs where id = any($1) and (state <> $2 or $3)");
         let statement = client.prepare_cached(&sql).await.map_err(failed)?;

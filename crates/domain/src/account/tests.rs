@@ -79,7 +79,11 @@ fn slots_before_the_job_to_come_and_without_a_record_are_ranges() {
     let job = job();
     assert_eq!(
         rows(&job, ("2026-06-01T22:00:00", "15:00:00"), &[]),
-        ["13:00-14:00 2 to_come/schedule", "01:00-12:00 12 unknown/not_recorded", "22:00-00:00 3 none/before_the_job"]
+        [
+            "13:00-14:00 2 to_come/schedule",
+            "01:00-12:00 12 unknown/not_recorded",
+            "22:00-00:00 3 none/before_the_job"
+        ]
     );
 }
 
@@ -87,7 +91,8 @@ fn slots_before_the_job_to_come_and_without_a_record_are_ranges() {
 fn entries_stand_where_their_slots_were_and_pauses_say_who() {
     let mut paused = job();
     paused.state = JobState::Paused(pause("05:30:00"));
-    let mut resumed = Job { state: JobState::Active, version: Version(3), updated_at: at("08:30:00"), ..paused.clone() };
+    let mut resumed =
+        Job { state: JobState::Active, version: Version(3), updated_at: at("08:30:00"), ..paused.clone() };
     resumed.remember(&paused);
     let skipped = entry(&resumed, "06:00:00", "08:00:00", 3, Fate::SkippedPause, "08:30:00");
     let missed = entry(&resumed, "01:00:00", "04:00:00", 4, Fate::MissedCatchUp, "05:00:00");
@@ -137,7 +142,11 @@ fn slots_of_an_older_schedule_are_counted_by_it() {
     new.remember(&old);
     assert_eq!(
         rows(&new, ("05:00:00", "07:00:00"), &[]),
-        ["06:40-06:50 2 unknown/not_recorded", "06:30-06:30 0 changed/schedule", "05:00-06:00 2 unknown/not_recorded"]
+        [
+            "06:40-06:50 2 unknown/not_recorded",
+            "06:30-06:30 0 changed/schedule",
+            "05:00-06:00 2 unknown/not_recorded"
+        ]
     );
 }
 
@@ -151,5 +160,8 @@ fn what_a_calendar_excludes_and_what_is_not_kept_is_told_apart() {
     );
     job.spec.schedule.calendars.clear();
     job.created_at = at("2026-05-01T00:00:00");
-    assert_eq!(rows(&job, ("2026-05-02T00:00:00", "2026-05-03T00:00:00"), &[]), ["00:00-23:00 24 unknown/retention"]);
+    assert_eq!(
+        rows(&job, ("2026-05-02T00:00:00", "2026-05-03T00:00:00"), &[]),
+        ["00:00-23:00 24 unknown/retention"]
+    );
 }

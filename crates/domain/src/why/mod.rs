@@ -1,7 +1,8 @@
 //! Why a job did or did not run at a time: facts in, one answer out.
 //!
-//! Asked by `GET /v1/jobs/{id}/why` and `punctual job why`. Promise: the reason is a stable word; the text is one paragraph that names
-//! the slot, what happened, when, by whom and the way out. Nothing is guessed: what is not known any more is said to be so.
+//! Asked by `GET /v1/jobs/{id}/why` and `punctual job why`. Promise: the reason is a stable word; the text is
+//! one paragraph that names the slot, what happened, when, by whom and the way out. Nothing is guessed: what is
+//! not known any more is said to be so.
 
 mod recorded;
 mod tell;
@@ -267,7 +268,9 @@ fn ended(facts: &Facts<'_>, tell: &Tell<'_>) -> (Reason, String) {
     let end = unrecorded::end(facts, tell);
     let Some((run, attempts)) = facts.run else { return (Reason::Ended, end) };
     match recorded::by_run(facts, tell, run, attempts) {
-        (Reason::RanOnTime | Reason::RanLate | Reason::CaughtUp, text) => (Reason::Ended, format!("{text} {end}")),
+        (Reason::RanOnTime | Reason::RanLate | Reason::CaughtUp, text) => {
+            (Reason::Ended, format!("{text} {end}"))
+        }
         // What went wrong with the last one comes first.
         (reason, text) => (reason, format!("{text} ({end})")),
     }

@@ -20,13 +20,13 @@ pub(super) fn by_run(
 ) -> (Reason, String) {
     let id = run.id();
     let what = subject(facts, tell, run);
-    let tail = edited(facts, run);
-    let answer = match run.state {
+    match run.state {
         RunState::Succeeded => return succeeded(facts, tell, run, attempts),
         RunState::Running(lease) => {
             let before = attempts.split_last().map_or(&[][..], |(_, before)| before);
             let text = format!(
-                "{what} is running: attempt {} of run {id} was taken by worker {} at {}.{} To stop it: punctual run cancel {id}",
+                "{what} is running: attempt {} of run {id} was taken by worker {} at {}.{} To stop it: \
+                 punctual run cancel {id}",
                 lease.attempt,
                 lease.worker,
                 tell.time(lease.claimed_at),
@@ -37,7 +37,8 @@ pub(super) fn by_run(
         RunState::Pending(WaitingFor::Retry) => {
             let most = facts.job.spec.policies.retry.max_attempts;
             let text = format!(
-                "{what} has not succeeded yet: run {id} is tried again at {} (attempt {}; {most} count at most).{} To see it: punctual run get {id}",
+                "{what} has not succeeded yet: run {id} is tried again at {} (attempt {}; {most} count at \
+                 most).{} To see it: punctual run get {id}",
                 tell.time(run.available_at),
                 run.attempt + 1,
                 failures(tell, attempts),
@@ -45,7 +46,8 @@ pub(super) fn by_run(
             (Reason::Retrying, text)
         }
         RunState::Pending(WaitingFor::Time) => {
-            let text = format!("{what} waits for its time: run {id} may start at {}.", tell.time(run.available_at));
+            let text =
+                format!("{what} waits for its time: run {id} may start at {}.", tell.time(run.available_at));
             (Reason::WaitsForTime, text)
         }
         RunState::Pending(WaitingFor::EarlierRun) => waits_behind(facts, tell, run, &what),
@@ -53,37 +55,25 @@ pub(super) fn by_run(
         RunState::Failed | RunState::TimedOut => failed(facts, tell, run, attempts, &what),
         RunState::Missed => missed(facts, tell, run, &what),
         RunState::Cancelled => cancelled(facts, tell, run, &what),
-    };
-    (answer.0, format!("{}{tail}", answer.1))
+    }
 }
 
-/// What the run is for.
+/// What the run is for; of which version, if the job was changed since.
 fn subject(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run) -> String {
-    match run.cause {
+    let what = match run.cause {
         Cause::Schedule => tell.slot(facts.slot.unwrap_or(run.scheduled_for)),
         Cause::Backfill => format!("{}, by a backfill,", tell.slot(run.scheduled_for)),
         Cause::Trigger => format!("The run that somebody asked for at {}", tell.full(run.scheduled_for)),
         Cause::Batch | Cause::Link => format!("The run of {}", tell.full(run.scheduled_for)),
+    };
+    let (then, now) = (run.version, facts.job.version);
+    match now > then && facts.job.state != JobState::Deleted {
+        true => format!("{what} (of version {then} of the job, which is at version {now} by now)"),
+        false => what,
     }
 }
 
-/// The job was changed after the run was fired.
-fn edited(facts: &Facts<'_>, run: &Run) -> String {
-    match facts.job.version > run.version && facts.job.state != JobState::Deleted {
-        true => format!(
-            " The run is of version {} of the job, which is at version {} by now.",
-            run.version, facts.job.version
-        ),
-        false => String::new(),
-    }
-}
-
-fn succeeded(
-    facts: &Facts<'_>,
-    tell: &Tell<'_>,
-    run: &Run,
-    attempts: &[Attempt],
-) -> (Reason, String) {
+fn succeeded(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, attempts: &[Attempt]) -> (Reason, String) {
     let (id, what) = (run.id(), subject(facts, tell, run));
     let (before, last) = match attempts.split_last() {
         Some((last, before)) => (before, Some(last)),
@@ -95,12 +85,12 @@ fn succeeded(
     let by = last.map(|attempt| format!(" on worker {}", attempt.worker)).unwrap_or_default();
     let started = run.started_at.map(|at| format!(" started at {}", tell.time(at))).unwrap_or_default();
     let took = last.and_then(|attempt| attempt.report.as_ref());
-    let took = took.map(|report| format!(" in {}", span(report.started_at, report.finished_at))).unwrap_or_default();
+    let took =
+        took.map(|report| format!(" in {}", span(report.started_at, report.finished_at))).unwrap_or_default();
     let text = format!(
-        "{what} ran {how}: run {id}{started}{by} and succeeded at attempt {}{took}.{}{}",
+        "{what} ran {how}: run {id}{started}{by} and succeeded at attempt {}{took}.{}",
         run.attempt,
-        failures(tell, before),
-        edited(facts, run)
+        failures(tell, before)
     );
     (reason, text)
 }
@@ -114,7 +104,10 @@ fn lateness(
     due_at: Timestamp,
     late: SignedDuration,
 ) -> (Reason, String) {
-    if late <= ON_TIME || matches!(run.cause, Cause::Trigger | Cause::Backfill) {
+    if matches!(run.cause, Cause::Trigger | Cause::Backfill) {
+        return (Reason::RanOnTime, "when somebody asked for it".into());
+    }
+    if late <= ON_TIME {
         return (Reason::RanOnTime, format!("on time, {} after it was due", length(late)));
     }
     let born_at = run.sequence.born_at();
@@ -137,13 +130,16 @@ fn lateness(
     let begun = late - fired_late - waited;
     let why = if fired_late >= waited && fired_late >= begun {
         format!(
-            "no node fired it until {}; a node had stopped, the database was out of reach, or more was due than could be fired",
+            "no node fired it until {}; a node had stopped, the database was out of reach, or more was due \
+             than could be fired",
             tell.time(born_at)
         )
     } else if waited >= begun {
         let turn = match facts.job.spec.policies.overlap {
             Overlap::Allow | Overlap::Skip => "",
-            Overlap::QueueOne | Overlap::QueueAll { .. } | Overlap::CancelRunning => ", or for an earlier run to end",
+            Overlap::QueueOne | Overlap::QueueAll { .. } | Overlap::CancelRunning => {
+                ", or for an earlier run to end"
+            }
         };
         format!("it waited {} for a worker with room{turn}", length(waited))
     } else {
@@ -193,7 +189,9 @@ fn failed(
         .is_none_or(|error| error.is_retryable);
     let tried = count(run.attempt.into(), "attempt");
     let why = match run.reason {
-        Some(Limit::RetryFor) => format!("after {tried}, because another one would start later than retry_for allows"),
+        Some(Limit::RetryFor) => {
+            format!("after {tried}, because another one would start later than retry_for allows")
+        }
         Some(Limit::Deadline) => format!("after {tried}, because its deadline was over"),
         Some(Limit::StartWindow) => "because its start window was over".into(),
         None if !is_retryable => format!("after {tried}, because this error is not retried"),
@@ -207,7 +205,10 @@ fn failed(
             facts.job.id
         ),
     };
-    let text = format!("{what} {state} for good: run {id} ended{ended} {why}.{} {way_out}", failures(tell, attempts));
+    let text = format!(
+        "{what} {state} for good: run {id} ended{ended} {why}.{} {way_out}",
+        failures(tell, attempts)
+    );
     (Reason::Failed, text)
 }
 
@@ -224,7 +225,8 @@ fn waits_behind(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (R
     };
     let stop = facts.ahead.map_or(id, Run::id);
     let text = format!(
-        "{what} has not started: run {id} waits for {ahead} (overlap {policy}). To end the one ahead: punctual run cancel {stop}"
+        "{what} has not started: run {id} waits for {ahead} (overlap {policy}). To end the one ahead: \
+         punctual run cancel {stop}"
     );
     (Reason::WaitsForEarlierRun, text)
 }
@@ -232,16 +234,21 @@ fn waits_behind(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (R
 fn waits(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, String) {
     let id = run.id();
     let limit = run.start_by.map(|by| {
-        format!(" If it has not started by {}, it is {}.", tell.time(by.at), match by.limit {
-            Limit::StartWindow | Limit::Deadline if run.attempt == 0 => "missed",
-            _ => "a dead letter",
-        })
+        format!(
+            " If it has not started by {}, it is {}.",
+            tell.time(by.at),
+            match by.limit {
+                Limit::StartWindow | Limit::Deadline if run.attempt == 0 => "missed",
+                _ => "a dead letter",
+            }
+        )
     });
     let limit = limit.unwrap_or_default();
     let since = span(run.available_at.max(run.sequence.born_at()), facts.now);
     if !run.requires.is_empty() && !facts.is_met {
         let text = format!(
-            "{what} has not started: run {id} waits since {since} for a worker with {}, and no live one has that.{limit} \
+            "{what} has not started: run {id} waits since {since} for a worker with {}, and no live one has \
+             that.{limit} \
              To start one: punctual serve --labels {}; or change what the job requires.",
             run.requires, run.requires
         );
@@ -249,7 +256,8 @@ fn waits(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, 
     }
     if facts.is_served == Some(false) {
         let text = format!(
-            "{what} has not started: run {id} waits since {since} in the queue `{}`, which no worker serves.{limit} \
+            "{what} has not started: run {id} waits since {since} in the queue `{}`, which no worker \
+             serves.{limit} \
              To move the job: punctual job update {} --queue default",
             run.queue, facts.job.id
         );
@@ -275,7 +283,8 @@ fn missed(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason,
         _ => format!("a worker of the queue `{}` with room", run.queue),
     };
     let text = format!(
-        "{what} was missed: run {id} waited for {waited}, and its {limit} was over{over} before one took it. {again}"
+        "{what} was missed: run {id} waited for {waited}, and its {limit} was over{over} before one took \
+         it. {again}"
     );
     (reason, text)
 }
@@ -283,7 +292,8 @@ fn missed(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason,
 fn cancelled(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, String) {
     let id = run.id();
     let at = run.finished_at.map(|at| format!(" at {}", tell.time(at))).unwrap_or_default();
-    let is_with = |time: Timestamp| run.finished_at.is_some_and(|at| at.duration_since(time).abs() <= ON_TIME);
+    let is_with =
+        |time: Timestamp| run.finished_at.is_some_and(|at| at.duration_since(time).abs() <= ON_TIME);
     let why = if facts.job.state == JobState::Deleted && is_with(facts.job.updated_at) {
         "because the job was deleted"
     } else if facts.job.spec.policies.overlap == Overlap::CancelRunning {
@@ -320,20 +330,37 @@ pub(super) fn by_entry(facts: &Facts<'_>, tell: &Tell<'_>, entry: &LedgerEntry) 
         Fate::MissedCatchUp => {
             let policy = match policies.catch_up {
                 CatchUp::None => "catch_up none runs nothing that is more than a minute late".into(),
-                CatchUp::Latest { window } => format!("catch_up latest runs the newest slot alone, within {}", window_of(window)),
+                CatchUp::Latest { window } => {
+                    format!("catch_up latest runs the newest slot alone, within {}", window_of(window))
+                }
                 CatchUp::All { window, max, .. } => {
                     format!("catch_up all runs the newest {max} slots within {}", window_of(window))
                 }
             };
-            (Reason::MissedCatchUp, format!("was missed: no node fired it when it was due, and when one did, at {decided}, {policy}"))
+            (
+                Reason::MissedCatchUp,
+                format!(
+                    "was missed: no node fired it when it was due, and when one did, at {decided}, {policy}"
+                ),
+            )
         }
         Fate::MissedStartWindow => {
-            let window = policies.timeouts.start_window.map(|window| format!(" of {}", window_of(window))).unwrap_or_default();
-            (Reason::MissedStartWindow, format!("was missed: when a node came to it, at {decided}, its start window{window} was over"))
+            let window = policies
+                .timeouts
+                .start_window
+                .map(|window| format!(" of {}", window_of(window)))
+                .unwrap_or_default();
+            (
+                Reason::MissedStartWindow,
+                format!(
+                    "was missed: when a node came to it, at {decided}, its start window{window} was over"
+                ),
+            )
         }
-        Fate::MissedDeadline => {
-            (Reason::MissedDeadline, format!("was missed: when a node came to it, at {decided}, its deadline was over"))
-        }
+        Fate::MissedDeadline => (
+            Reason::MissedDeadline,
+            format!("was missed: when a node came to it, at {decided}, its deadline was over"),
+        ),
         Fate::SkippedPause => {
             let pause = match facts.job.pause_at(entry.decided_at) {
                 Some((pause, Some(ended))) => {
@@ -344,13 +371,21 @@ pub(super) fn by_entry(facts: &Facts<'_>, tell: &Tell<'_>, entry: &LedgerEntry) 
             };
             (Reason::Paused, format!("was skipped: the job was {pause}"))
         }
-        Fate::SkippedCancel => {
-            (Reason::SkippedCancel, format!("was to be caught up with, and that operation was cancelled at {decided}"))
-        }
+        Fate::SkippedCancel => (
+            Reason::SkippedCancel,
+            format!("was to be caught up with, and that operation was cancelled at {decided}"),
+        ),
         Fate::SkippedOverlap => {
-            let ahead = facts.ahead.map(|ahead| format!(" (run {} is open now)", ahead.id())).unwrap_or_default();
+            let ahead =
+                facts.ahead.map(|ahead| format!(" (run {} is open now)", ahead.id())).unwrap_or_default();
             let policy = policies.overlap.as_str();
-            (Reason::SkippedOverlap, format!("was skipped at {decided}: an earlier run of the job was still open, and overlap {policy} runs none beside it{ahead}"))
+            (
+                Reason::SkippedOverlap,
+                format!(
+                    "was skipped at {decided}: an earlier run of the job was still open, and overlap \
+                     {policy} runs none beside it{ahead}"
+                ),
+            )
         }
     };
     (reason, format!("{what} {why}{range}.{} {again}", tell.next()))

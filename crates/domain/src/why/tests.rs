@@ -126,7 +126,15 @@ fn attempt(number: u32, claimed_at: Timestamp, error: Option<&str>) -> Attempt {
     });
     let outcome = if error.is_some() { Outcome::Failed } else { Outcome::Succeeded };
     let finished_at = claimed_at + SignedDuration::from_millis(250);
-    let report = Report { outcome, started_at: claimed_at, finished_at, error, output: None, status: None, phases: Vec::new() };
+    let report = Report {
+        outcome,
+        started_at: claimed_at,
+        finished_at,
+        error,
+        output: None,
+        status: None,
+        phases: Vec::new(),
+    };
     Attempt { number, worker: worker(), claimed_at, report: Some(report) }
 }
 
@@ -154,11 +162,9 @@ impl Case {
 
     fn answer(&self) -> Answer {
         let tzdb = Tzdb::bundled();
-        let calendars = self.calendar.iter().map(|calendar| ("holidays".to_string(), Arc::new(calendar.clone())));
-        let binding = Binding {
-            calendars: Arc::new(calendars.collect()),
-            ..Binding::default()
-        };
+        let calendars =
+            self.calendar.iter().map(|calendar| ("holidays".to_string(), Arc::new(calendar.clone())));
+        let binding = Binding { calendars: Arc::new(calendars.collect()), ..Binding::default() };
         let bind = |schedule: &Schedule| schedule.timetable(&tzdb, &binding).expect("valid");
         let then = self.job.schedule_at(self.asked.unwrap_or(self.now));
         let timetable = then.map(|(schedule, _)| bind(schedule));
@@ -207,7 +213,8 @@ impl Case {
 }
 
 fn paused(job: &mut Job, since: &str, until: Option<&str>) {
-    let pause = Pause { reason: Some("move".into()), by: Some("ada".into()), since: at(since), until: until.map(at) };
+    let pause =
+        Pause { reason: Some("move".into()), by: Some("ada".into()), since: at(since), until: until.map(at) };
     job.state = JobState::Paused(pause);
 }
 
@@ -230,7 +237,10 @@ fn every_reason_has_its_case() {
         case()
             .ran("07:00:00.003", done, succeeded("07:00:00.010"))
             .with(|case| case.attempts = vec![attempt(1, at("07:00:00.005"), None)])
-            .gives(Reason::RanOnTime, &[slot, "on time, 10ms after", "09:00:00.010", "attempt 1 in 250ms", &worker().to_string()]),
+            .gives(
+                Reason::RanOnTime,
+                &[slot, "on time, 10ms after", "09:00:00.010", "attempt 1 in 250ms", &worker().to_string()],
+            ),
         case()
             .ran("07:00:12", done, succeeded("07:00:12"))
             .gives(Reason::RanLate, &[slot, "12s late", "no node fired it until 09:00:12"]),
@@ -246,32 +256,68 @@ fn every_reason_has_its_case() {
             .ran("07:30:00", done, succeeded("07:30:01"))
             .gives(Reason::CaughtUp, &["30m 1s late", "at 09:30 it was caught up with (catch_up latest)"]),
         case()
-            .ran("07:00:00", RunState::Running(Lease { worker: worker(), attempt: 2, claimed_at: at("07:00:05") }), |_| {})
-            .with(|case| case.attempts = vec![attempt(1, at("07:00:01"), Some("503")), attempt(2, at("07:00:05"), None)])
-            .gives(Reason::Running, &["attempt 2", "09:00:05", "Attempt 1 ended at 09:00:01.250", "http_status: 503", "punctual run cancel"]),
+            .ran(
+                "07:00:00",
+                RunState::Running(Lease { worker: worker(), attempt: 2, claimed_at: at("07:00:05") }),
+                |_| {},
+            )
+            .with(|case| {
+                case.attempts =
+                    vec![attempt(1, at("07:00:01"), Some("503")), attempt(2, at("07:00:05"), None)]
+            })
+            .gives(
+                Reason::Running,
+                &[
+                    "attempt 2",
+                    "09:00:05",
+                    "Attempt 1 ended at 09:00:01.250",
+                    "http_status: 503",
+                    "punctual run cancel",
+                ],
+            ),
         case()
             .ran("07:00:00", RunState::Pending(WaitingFor::Retry), |run| {
                 run.attempt = 1;
                 run.available_at = at("07:00:31");
             })
             .with(|case| case.attempts = vec![attempt(1, at("07:00:01"), Some("503"))])
-            .gives(Reason::Retrying, &["tried again at 09:00:31 (attempt 2; 3 count at most)", "http_status: 503"]),
+            .gives(
+                Reason::Retrying,
+                &["tried again at 09:00:31 (attempt 2; 3 count at most)", "http_status: 503"],
+            ),
         case()
             .ran("07:00:00", RunState::Failed, |run| run.attempt = 5)
             .with(|case| {
                 case.is_dead_letter = true;
                 case.attempts = (1..=5).map(|n| attempt(n, at("07:00:01"), Some("503"))).collect();
             })
-            .gives(Reason::Failed, &["after 5 attempts", "The first 2 attempts failed too", "Attempt 5", "dead letter", "punctual dead-letter redrive"]),
-        case()
-            .ran("07:00:00", RunState::TimedOut, |run| run.reason = Some(Limit::Deadline))
-            .gives(Reason::Failed, &["timed out for good", "its deadline was over", "taken out of the dead letters"]),
+            .gives(
+                Reason::Failed,
+                &[
+                    "after 5 attempts",
+                    "The first 2 attempts failed too",
+                    "Attempt 5",
+                    "dead letter",
+                    "punctual dead-letter redrive",
+                ],
+            ),
+        case().ran("07:00:00", RunState::TimedOut, |run| run.reason = Some(Limit::Deadline)).gives(
+            Reason::Failed,
+            &["timed out for good", "its deadline was over", "taken out of the dead letters"],
+        ),
         case()
             .ran("07:00:00", RunState::Missed, |run| {
                 run.reason = Some(Limit::StartWindow);
                 run.start_by = Some(StartBy { at: at("07:10:00"), limit: Limit::StartWindow });
             })
-            .gives(Reason::MissedStartWindow, &["start window was over at 09:10", "punctual job backfill", "--from 2026-06-02T07:00:00Z --to 2026-06-02T07:00:01Z"]),
+            .gives(
+                Reason::MissedStartWindow,
+                &[
+                    "start window was over at 09:10",
+                    "punctual job backfill",
+                    "--from 2026-06-02T07:00:00Z --to 2026-06-02T07:00:01Z",
+                ],
+            ),
         case()
             .with(|case| case.job.spec.policies.timeouts.start_window = Some(Duration::from_secs(600)))
             .accounted(Fate::MissedStartWindow, 1)
@@ -280,13 +326,24 @@ fn every_reason_has_its_case() {
         case()
             .with(|case| case.job.spec.policies.catch_up = CatchUp::None)
             .accounted(Fate::MissedCatchUp, 3)
-            .gives(Reason::MissedCatchUp, &["catch_up none", "one of 3 from 2026-05-31 09:00 to 09:00", "It fires next at 2026-06-03 09:00"]),
-        case().accounted(Fate::MissedCatchUp, 1).gives(Reason::MissedCatchUp, &["newest slot alone, within 1h"]),
+            .gives(
+                Reason::MissedCatchUp,
+                &[
+                    "catch_up none",
+                    "one of 3 from 2026-05-31 09:00 to 09:00",
+                    "It fires next at 2026-06-03 09:00",
+                ],
+            ),
+        case()
+            .accounted(Fate::MissedCatchUp, 1)
+            .gives(Reason::MissedCatchUp, &["newest slot alone, within 1h"]),
         case()
             .with(|case| case.job.spec.policies.overlap = Overlap::Skip)
             .accounted(Fate::SkippedOverlap, 1)
             .gives(Reason::SkippedOverlap, &["still open", "overlap skip"]),
-        case().accounted(Fate::SkippedCancel, 1).gives(Reason::SkippedCancel, &["operation was cancelled at 10:30"]),
+        case()
+            .accounted(Fate::SkippedCancel, 1)
+            .gives(Reason::SkippedCancel, &["operation was cancelled at 10:30"]),
         case()
             .with(|case| {
                 paused(&mut case.job, "06:00:00", None);
@@ -295,13 +352,23 @@ fn every_reason_has_its_case() {
                 case.job.remember(&old);
             })
             .accounted(Fate::SkippedPause, 1)
-            .gives(Reason::Paused, &["was skipped: the job was paused from 08:00 to 10:30 by ada (\"move\")"]),
+            .gives(
+                Reason::Paused,
+                &["was skipped: the job was paused from 08:00 to 10:30 by ada (\"move\")"],
+            ),
         case()
             .with(|case| {
                 paused(&mut case.job, "06:00:00", Some("15:00:00"));
                 case.asked = None;
             })
-            .gives(Reason::Paused, &["paused since 08:00 by ada (\"move\"); one slot was skipped since", "by itself at 17:00", &format!("punctual job resume {id}")]),
+            .gives(
+                Reason::Paused,
+                &[
+                    "paused since 08:00 by ada (\"move\"); one slot was skipped since",
+                    "by itself at 17:00",
+                    &format!("punctual job resume {id}"),
+                ],
+            ),
         case()
             .with(|case| paused(&mut case.job, "06:00:00", None))
             .gives(Reason::Paused, &[slot, "is skipped: the job is paused since 08:00 by ada"]),
@@ -315,22 +382,34 @@ fn every_reason_has_its_case() {
                 case.ahead = Some(run(&case.job, at("06:00:00"), RunState::Running(lease)));
             })
             .ran("07:00:00", RunState::Pending(WaitingFor::EarlierRun), |_| {})
-            .gives(Reason::WaitsForEarlierRun, &["which is running (overlap queue_one)", "punctual run cancel"]),
+            .gives(
+                Reason::WaitsForEarlierRun,
+                &["which is running (overlap queue_one)", "punctual run cancel"],
+            ),
         case()
             .ran("07:00:00", capacity, |run| run.requires = "gpu=true".parse().expect("labels"))
             .with(|case| case.is_met = false)
-            .gives(Reason::WaitsForLabels, &["waits since 5h for a worker with gpu=true", "punctual serve --labels gpu=true"]),
+            .gives(
+                Reason::WaitsForLabels,
+                &["waits since 5h for a worker with gpu=true", "punctual serve --labels gpu=true"],
+            ),
         case()
             .ran("07:00:00", capacity, |run| {
                 run.queue = "reports".into();
                 run.start_by = Some(StartBy { at: at("13:00:00"), limit: Limit::StartWindow });
             })
             .with(|case| case.is_served = Some(false))
-            .gives(Reason::WaitsForQueue, &["the queue `reports`, which no worker serves", "by 15:00, it is missed"]),
-        case().ran("07:00:00", capacity, |_| {}).gives(Reason::WaitsForRoom, &["waits since 5h for a worker with room", "punctual nodes"]),
+            .gives(
+                Reason::WaitsForQueue,
+                &["the queue `reports`, which no worker serves", "by 15:00, it is missed"],
+            ),
         case()
-            .ran("07:00:00", RunState::Cancelled, |run| run.finished_at = Some(at("07:05:00")))
-            .gives(Reason::Cancelled, &["ended at 09:05 before it started, because somebody asked", "punctual job trigger"]),
+            .ran("07:00:00", capacity, |_| {})
+            .gives(Reason::WaitsForRoom, &["waits since 5h for a worker with room", "punctual nodes"]),
+        case().ran("07:00:00", RunState::Cancelled, |run| run.finished_at = Some(at("07:05:00"))).gives(
+            Reason::Cancelled,
+            &["ended at 09:05 before it started, because somebody asked", "punctual job trigger"],
+        ),
         case()
             .with(|case| {
                 case.job.state = JobState::Deleted;
@@ -351,7 +430,13 @@ fn every_reason_has_its_case() {
                 case.asked = Some("2026-03-29T01:30:00Z".parse().expect("a time"));
                 case.left_out = Some("02:30");
             })
-            .gives(Reason::DstGap, &["02:30 does not exist on that day in Europe/Paris", "the slot of 2026-03-29 03:00 Europe/Paris"]),
+            .gives(
+                Reason::DstGap,
+                &[
+                    "02:30 does not exist on that day in Europe/Paris",
+                    "the slot of 2026-03-29 03:00 Europe/Paris",
+                ],
+            ),
         case()
             .with(|case| {
                 case.job.spec.schedule = paris("30 2 * * *");
@@ -359,9 +444,10 @@ fn every_reason_has_its_case() {
                 case.asked = Some("2025-10-26T01:30:00Z".parse().expect("a time"));
             })
             .gives(Reason::DstOverlap, &["comes twice", "00:30 UTC (dst_overlap)"]),
-        case()
-            .with(|case| case.asked = Some(at("07:20:00")))
-            .gives(Reason::NotASlot, &["`0 9 * * *`, does not name it", "before is 2026-06-02 09:00", "after is 2026-06-03 09:00"]),
+        case().with(|case| case.asked = Some(at("07:20:00"))).gives(
+            Reason::NotASlot,
+            &["`0 9 * * *`, does not name it", "before is 2026-06-02 09:00", "after is 2026-06-03 09:00"],
+        ),
         case()
             .with(|case| case.asked = Some(at("07:00:00") - SignedDuration::from_hours(48)))
             .gives(Reason::BeforeTheJob, &["registered later", "punctual job backfill"]),
@@ -390,7 +476,10 @@ fn every_reason_has_its_case() {
                 case.job.state = JobState::Deleted;
                 case.job.updated_at = at("06:00:00");
             })
-            .gives(Reason::Deleted, &["was deleted at 2026-06-02 08:00 Europe/Paris", "punctual run list --job"]),
+            .gives(
+                Reason::Deleted,
+                &["was deleted at 2026-06-02 08:00 Europe/Paris", "punctual run list --job"],
+            ),
         case()
             .with(|case| case.asked = Some(at("07:00:00") + SignedDuration::from_hours(24)))
             .gives(Reason::NotYetDue, &["still to come, in 19h"]),

@@ -14,9 +14,14 @@ pub(super) fn explain(facts: &Facts<'_>, tell: &Tell<'_>) -> (Reason, String) {
         return deleted(facts, tell);
     }
     // Times in a request have no milliseconds.
-    if at.as_second() < job.created_at.as_second() {
+    let is_before = match facts.slot {
+        Some(slot) => slot < job.owns_from(),
+        None => at.as_second() < job.created_at.as_second(),
+    };
+    if is_before {
         let text = format!(
-            "Nothing ran at {}: the job was registered later, at {}. To run slots of before: punctual job backfill {} --from TIME --to TIME",
+            "Nothing ran at {}: the job was registered later, at {}. To run slots of before: punctual job \
+             backfill {} --from TIME --to TIME",
             tell.full(at),
             tell.time(job.created_at),
             job.id
@@ -45,13 +50,20 @@ fn nothing_yet(facts: &Facts<'_>, tell: &Tell<'_>) -> (Reason, String) {
             );
             (Reason::NotYetDue, text)
         }
-        None => (Reason::NotYetDue, "No slot of the job has come, and its schedule tells none: it waits for a run to end.".into()),
+        None => (
+            Reason::NotYetDue,
+            "No slot of the job has come, and its schedule tells none: it waits for a run to end.".into(),
+        ),
     }
 }
 
 pub(super) fn deleted(facts: &Facts<'_>, tell: &Tell<'_>) -> (Reason, String) {
     let at = tell.full(facts.job.updated_at);
-    let text = format!("Nothing runs: the job was deleted at {at}. Its history is kept until it expires: punctual run list --job {}", facts.job.id);
+    let text = format!(
+        "Nothing runs: the job was deleted at {at}. Its history is kept until it expires: punctual run list \
+         --job {}",
+        facts.job.id
+    );
     (Reason::Deleted, text)
 }
 
@@ -59,7 +71,9 @@ pub(super) fn deleted(facts: &Facts<'_>, tell: &Tell<'_>) -> (Reason, String) {
 pub(super) fn end(facts: &Facts<'_>, tell: &Tell<'_>) -> String {
     let (job, bounds) = (facts.job, &facts.job.spec.schedule.bounds);
     let why = match (bounds.max_fires, bounds.end) {
-        (Some(most), _) if facts.fired >= most.get() => format!("it has fired {most} times, as often as its schedule says (max_fires)"),
+        (Some(most), _) if facts.fired >= most.get() => {
+            format!("it has fired {most} times, as often as its schedule says (max_fires)")
+        }
         (_, Some(end)) if end <= facts.now => format!("its schedule ended at {}", tell.full(end)),
         _ => "its schedule has no more slots".into(),
     };
@@ -74,7 +88,9 @@ fn left_out(facts: &Facts<'_>, tell: &Tell<'_>, at: Timestamp, time: &str) -> (R
         matches!(timetable.dst_note(slot), Some(DstNote::Moved { .. })).then_some(slot)
     });
     let what = match stands_for {
-        Some(slot) => format!("the slot of {} stands for what falls into the gap; ask about that one", tell.full(slot)),
+        Some(slot) => {
+            format!("the slot of {} stands for what falls into the gap; ask about that one", tell.full(slot))
+        }
         None => "nothing of this job runs instead (dst_gap)".into(),
     };
     let text = format!(
@@ -88,12 +104,14 @@ fn left_out(facts: &Facts<'_>, tell: &Tell<'_>, at: Timestamp, time: &str) -> (R
 fn unknown(facts: &Facts<'_>, tell: &Tell<'_>, at: Timestamp) -> (Reason, String) {
     let text = match facts.current {
         Some(_) => format!(
-            "Nothing is recorded for {}, and the schedule that the job had then is not remembered: it was changed too often since.{}",
+            "Nothing is recorded for {}, and the schedule that the job had then is not remembered: it was \
+             changed too often since.{}",
             tell.full(at),
             tell.next()
         ),
         None => format!(
-            "Nothing is recorded for {}, and the slots of the job cannot be told: its zone `{}` or a calendar of it is not known here.",
+            "Nothing is recorded for {}, and the slots of the job cannot be told: its zone `{}` or a \
+             calendar of it is not known here.",
             tell.full(at),
             facts.job.spec.schedule.timezone
         ),
@@ -114,11 +132,29 @@ fn unrecorded_slot(
         let id = job.id;
         let text = match (fires_at > facts.now, ended, pause.until) {
             (true, None, Some(until)) if until <= slot => {
-                format!("{what} is still to come, in {}. The job is {}, and goes on by itself before, at {}.", span(facts.now, fires_at), tell.pause(pause), tell.time(until))
+                format!(
+                    "{what} is still to come, in {}. The job is {}, and goes on by itself before, at {}.",
+                    span(facts.now, fires_at),
+                    tell.pause(pause),
+                    tell.time(until)
+                )
             }
-            (true, ..) => format!("{what} is still to come, and will be skipped: the job is {}. To let it go on: punctual job resume {id}", tell.pause(pause)),
-            (false, Some(ended), _) => format!("{what} was skipped: the job was paused from {} to {}{}.{}", tell.time(pause.since), tell.time(ended), by(pause), tell.next()),
-            (false, None, _) => format!("{what} is skipped: the job is {}. To let it go on: punctual job resume {id}", tell.pause(pause)),
+            (true, ..) => format!(
+                "{what} is still to come, and will be skipped: the job is {}. To let it go on: punctual job \
+                 resume {id}",
+                tell.pause(pause)
+            ),
+            (false, Some(ended), _) => format!(
+                "{what} was skipped: the job was paused from {} to {}{}.{}",
+                tell.time(pause.since),
+                tell.time(ended),
+                by(pause),
+                tell.next()
+            ),
+            (false, None, _) => format!(
+                "{what} is skipped: the job is {}. To let it go on: punctual job resume {id}",
+                tell.pause(pause)
+            ),
         };
         let is_before = fires_at > facts.now && pause.until.is_some_and(|until| until <= slot);
         return (if is_before { Reason::NotYetDue } else { Reason::Paused }, text);
@@ -131,44 +167,75 @@ fn unrecorded_slot(
             true => String::new(),
             false => format!(", and fires at {} by its spread", tell.time(fires_at)),
         };
-        return (Reason::NotYetDue, format!("{what} is still to come, in {}{spread}.", span(facts.now, fires_at)));
+        return (
+            Reason::NotYetDue,
+            format!("{what} is still to come, in {}{spread}.", span(facts.now, fires_at)),
+        );
     }
     let kept = SignedDuration::from_hours(24 * i64::from(job.spec.policies.retention.days()));
     if facts.now.duration_since(slot) > kept {
-        return (Reason::Forgotten, format!(
-            "{what} is longer ago than the history of the job is kept ({} days): if it got a run, that is forgotten, and if it got none, the ledger would say so.{}",
-            job.spec.policies.retention.days(),
-            tell.next()
-        ));
+        return (
+            Reason::Forgotten,
+            format!(
+                "{what} is longer ago than the history of the job is kept ({} days): if it got a run, that \
+                 is forgotten, and if it got none, the ledger would say so.{}",
+                job.spec.policies.retention.days(),
+                tell.next()
+            ),
+        );
     }
     let why = match facts.owner {
-        Some(owner) => format!("the node {owner} has its shard and has not come to it: it has much to do, doubts its clock, or cannot reach the database"),
+        Some(owner) => format!(
+            "the node {owner} has its shard and has not come to it: it has much to do, doubts its clock, or \
+             cannot reach the database"
+        ),
         None => "no live node has its shard: start one, or wait for another to take over".into(),
     };
-    (Reason::NotFired, format!("{what} was due {} ago and nothing is recorded for it: {why}. To see them: punctual nodes", span(fires_at, facts.now)))
+    (
+        Reason::NotFired,
+        format!(
+            "{what} was due {} ago and nothing is recorded for it: {why}. To see them: punctual nodes",
+            span(fires_at, facts.now)
+        ),
+    )
 }
 
 fn no_slot(facts: &Facts<'_>, tell: &Tell<'_>, at: Timestamp, timetable: &Timetable) -> (Reason, String) {
     let (schedule, time) = (timetable.schedule(), tell.full(at));
     if facts.bare.is_some_and(|bare| slot_at(bare, at).is_some()) {
-        let text = format!("Nothing ran at {time}: the schedule names it, and a calendar excludes it ({}).{}", schedule.calendars.join(", "), tell.next());
+        let text = format!(
+            "Nothing ran at {time}: the schedule names it, and a calendar excludes it ({}).{}",
+            schedule.calendars.join(", "),
+            tell.next()
+        );
         return (Reason::ExcludedByCalendar, text);
     }
     if let Some(start) = schedule.bounds.start.filter(|start| at < *start) {
-        return (Reason::BeforeTheJob, format!("Nothing ran at {time}: the schedule begins at {}.", tell.full(start)));
+        return (
+            Reason::BeforeTheJob,
+            format!("Nothing ran at {time}: the schedule begins at {}.", tell.full(start)),
+        );
     }
     if facts.is_over || schedule.bounds.end.is_some_and(|end| end < at) {
         return (Reason::Ended, format!("{time} is no slot. {}", end(facts, tell)));
     }
     if let Some(other) = other_pass(timetable, at) {
-        let text = format!("Nothing ran at {time}: the clock was set back, so this time of day comes twice, and the job runs at the other one, {} UTC (dst_overlap).", other.strftime("%H:%M"));
+        let text = format!(
+            "Nothing ran at {time}: the clock was set back, so this time of day comes twice, and the job \
+             runs at the other one, {} UTC (dst_overlap).",
+            other.strftime("%H:%M")
+        );
         return (Reason::DstOverlap, text);
     }
     let near = near(tell, timetable, at, facts);
     if let (Some(replaced), Some(current)) = (facts.replaced_at, facts.current)
         && slot_at(current, at).is_some()
     {
-        let text = format!("Nothing ran at {time}: the job had another schedule then, `{schedule}`, which does not name it; it was changed at {}. {near}", tell.time(replaced));
+        let text = format!(
+            "Nothing ran at {time}: the job had another schedule then, `{schedule}`, which does not name \
+             it; it was changed at {}. {near}",
+            tell.time(replaced)
+        );
         return (Reason::Edited, text);
     }
     let whose = match facts.replaced_at {
@@ -180,8 +247,11 @@ fn no_slot(facts: &Facts<'_>, tell: &Tell<'_>, at: Timestamp, timetable: &Timeta
 
 /// The slots around a time.
 fn near(tell: &Tell<'_>, timetable: &Timetable, at: Timestamp, facts: &Facts<'_>) -> String {
-    let created = |slot: &Timestamp| slot.as_second() >= facts.job.created_at.as_second();
-    let before = timetable.previous_before(at).filter(created).map(|slot| format!("the one before is {}", tell.full(slot)));
+    let is_own = |slot: &Timestamp| *slot >= facts.job.owns_from();
+    let before = timetable
+        .previous_before(at)
+        .filter(is_own)
+        .map(|slot| format!("the one before is {}", tell.full(slot)));
     let after = timetable.next_after(at).map(|slot| format!("the one after is {}", tell.full(slot)));
     let both: Vec<String> = before.into_iter().chain(after).collect();
     match both.is_empty() {

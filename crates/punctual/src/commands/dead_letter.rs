@@ -145,7 +145,8 @@ async fn selection(which: &Which, client: &Client) -> Result<Selection, Failure>
         label: which.narrow.label.clone(),
     };
     if filter == Filter::default() && !which.all {
-        let way_out = "name runs, narrow by --job, --error, --label, --type, --queue, --from or --to, or write --all";
+        let way_out =
+            "name runs, narrow by --job, --error, --label, --type, --queue, --from or --to, or write --all";
         return Err(Failure::Input(way_out.into()));
     }
     Ok(Selection { runs: None, filter: Some(filter) })
@@ -168,7 +169,10 @@ fn groups(found: &DeadLetterGroups, now: Timestamp) -> String {
     }
     let mut text = output::lines(&table);
     if !found.is_complete {
-        let note = format!("these are the newest {}; there are more: narrow by --job, --from or --to\n", found.examined);
+        let note = format!(
+            "these are the newest {}; there are more: narrow by --job, --from or --to\n",
+            found.examined
+        );
         text.push_str(&note);
     }
     text

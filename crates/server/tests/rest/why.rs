@@ -21,9 +21,17 @@ async fn a_job_says_why_it_did_and_did_not_run() {
     world.work(Outcome::Succeeded).await;
     for at in ["", "2026-01-01T13:00:00Z", "1767272400", "2026-01-01T14:00"] {
         let answer = why(&world, &id, at).await;
-        assert_eq!((&answer["reason"], &answer["slot"]), (&"ran_on_time".into(), &"2026-01-01T13:00:00Z".into()));
-        assert!(answer["text"].as_str().unwrap().contains("2026-01-01 14:00 Europe/Paris ran on time"), "{answer}");
-        assert!(world.get(&format!("/v1/runs/{}", answer["run"].as_str().unwrap())).await["id"] == answer["run"]);
+        assert_eq!(
+            (&answer["reason"], &answer["slot"]),
+            (&"ran_on_time".into(), &"2026-01-01T13:00:00Z".into())
+        );
+        assert!(
+            answer["text"].as_str().unwrap().contains("2026-01-01 14:00 Europe/Paris ran on time"),
+            "{answer}"
+        );
+        assert!(
+            world.get(&format!("/v1/runs/{}", answer["run"].as_str().unwrap())).await["id"] == answer["run"]
+        );
     }
     let refused = world.call(&format!("GET /v1/jobs/{id}/why?at=noon"), "").await;
     assert_eq!(refused.problem().0, 422, "{}", refused.text);
@@ -61,7 +69,11 @@ async fn a_range_is_accounted_for_in_pages() {
     }
     assert_eq!(&paged, items);
     let plain = world.get(&format!("/v1/jobs/{id}/ledger")).await;
-    assert_eq!(plain["items"], serde_json::json!([]), "without a range: slots that did not run, once that is decided");
+    assert_eq!(
+        plain["items"],
+        serde_json::json!([]),
+        "without a range: slots that did not run, once that is decided"
+    );
 }
 
 #[tokio::test]
@@ -80,13 +92,18 @@ async fn a_deleted_job_is_told_of_while_it_is_kept() {
 async fn dead_letters_are_grouped_and_redriven_by_error() {
     let world = World::new().await;
     for label in ["a", "b"] {
-        let body = format!(r#"{{"schedule":{{"now":true}},"target":{{"discard":{{}}}},"labels":{{"team":"{label}"}}}}"#);
+        let body = format!(
+            r#"{{"schedule":{{"now":true}},"target":{{"discard":{{}}}},"labels":{{"team":"{label}"}}}}"#
+        );
         world.call("POST /v1/jobs", &body).await.expect(201);
     }
     world.work(Outcome::Failed).await;
     let groups = world.get("/v1/dead-letters/groups").await;
     let group = &groups["items"][0];
-    assert_eq!((&group["error"], &group["status"], &group["count"]), (&"http_status".into(), &500.into(), &2.into()));
+    assert_eq!(
+        (&group["error"], &group["status"], &group["count"]),
+        (&"http_status".into(), &500.into(), &2.into())
+    );
     assert_eq!((&group["message"], &group["jobs"]), (&"the target answered #".into(), &2.into()));
     assert_eq!((&groups["examined"], &groups["is_complete"]), (&2.into(), &true.into()));
     for (query, count) in
@@ -97,7 +114,9 @@ async fn dead_letters_are_grouped_and_redriven_by_error() {
     }
     let refused = world.call("POST /v1/dead-letters/redrive", r#"{"filter":{"label":"team"}}"#).await;
     assert!(refused.text.contains("/filter/label"), "{}", refused.text);
-    for (filter, left) in [(r#"{"error":"dns_failed"}"#, 2), (r#"{"error":"http_status","label":"team=a"}"#, 1)] {
+    for (filter, left) in
+        [(r#"{"error":"dns_failed"}"#, 2), (r#"{"error":"http_status","label":"team=a"}"#, 1)]
+    {
         let body = format!(r#"{{"filter":{filter}}}"#);
         world.call("POST /v1/dead-letters/redrive", &body).await.expect(202);
         world.operate().await;

@@ -46,8 +46,16 @@ enum KindRecord {
     /// With members that older versions do not know: what they cannot read they leave alone, where they would do too much.
     RedriveSome(DeadLettersRecord),
     AcknowledgeSome(DeadLettersRecord),
-    CatchUp { job: String, schedule: Box<ScheduleRecord>, to: i64, rate: u32 },
-    MoveShards { shards: Vec<u16>, to: u8 },
+    CatchUp {
+        job: String,
+        schedule: Box<ScheduleRecord>,
+        to: i64,
+        rate: u32,
+    },
+    MoveShards {
+        shards: Vec<u16>,
+        to: u8,
+    },
     Backfill(Box<BackfillRecord>),
 }
 
@@ -95,7 +103,9 @@ pub fn encode_operation(operation: &Operation) -> Result<Vec<u8>, Error> {
         kind: match &operation.kind {
             Kind::Redrive(which) if is_some(which) => KindRecord::RedriveSome(encode_dead_letters(which)),
             Kind::Redrive(which) => KindRecord::Redrive(encode_dead_letters(which)),
-            Kind::Acknowledge(which) if is_some(which) => KindRecord::AcknowledgeSome(encode_dead_letters(which)),
+            Kind::Acknowledge(which) if is_some(which) => {
+                KindRecord::AcknowledgeSome(encode_dead_letters(which))
+            }
             Kind::Acknowledge(which) => KindRecord::Acknowledge(encode_dead_letters(which)),
             Kind::CatchUp(catch_up) => KindRecord::CatchUp {
                 job: catch_up.job.to_string(),
