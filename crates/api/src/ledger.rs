@@ -49,6 +49,8 @@ pub struct LedgerRun {
     pub id: String,
     /// Why it exists: `schedule`, `trigger` or `backfill`.
     pub cause: String,
+    /// Its slot, or when it was asked for.
+    pub scheduled_for: Timestamp,
     /// What it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
@@ -150,6 +152,7 @@ impl LedgerEntry {
                 entry.run = Some(LedgerRun {
                     id: run.id().to_string(),
                     cause: run.cause.as_str().into(),
+                    scheduled_for: run.scheduled_for,
                     waiting_for: match run.state {
                         RunState::Pending(waiting) => Some(WaitingFor::as_str(waiting).into()),
                         _ => None,

@@ -125,8 +125,7 @@ const MILLISECOND: SignedDuration = SignedDuration::from_millis(1);
 
 /// The rows of a stretch, newest first.
 pub fn account(stretch: &Stretch<'_>) -> Vec<Row> {
-    let mut rows: Vec<Row> =
-        stretch.runs.iter().filter(|run| stretch.has(run.scheduled_for)).map(of_run).collect();
+    let mut rows: Vec<Row> = stretch.runs.iter().filter(|run| stretch.has(place(run))).map(of_run).collect();
     let is_whole = |entry: &&LedgerEntry| {
         stretch.has(entry.from) || (stretch.is_first && entry.from < stretch.from && entry.to >= stretch.from)
     };
@@ -154,8 +153,16 @@ pub fn account(stretch: &Stretch<'_>) -> Vec<Row> {
 }
 
 fn of_run(run: &Run) -> Row {
-    let at = run.scheduled_for;
+    let at = place(run);
     Row { from: at, to: at, slots: u64::from(is_slot(run)), what: What::Run(Box::new(run.clone())) }
+}
+
+/// Where a run stands in the account: at its slot. A backfill stands where it was asked for, which may be long after its slots.
+pub fn place(run: &Run) -> Timestamp {
+    match run.cause {
+        Cause::Backfill => run.sequence.born_at(),
+        Cause::Schedule | Cause::Trigger | Cause::Batch | Cause::Link => run.scheduled_for,
+    }
 }
 
 /// Whether a run is what became of a slot. What somebody asked for is told beside that, also a backfill of the slot.
@@ -228,7 +235,7 @@ impl Stretch<'_> {
             }
         }
         // No range reaches over another row, so that a page may end at any.
-        cuts.extend(self.runs.iter().filter(|run| !is_slot(run)).map(|run| run.scheduled_for));
+        cuts.extend(self.runs.iter().filter(|run| !is_slot(run)).map(place));
         cuts.retain(|cut| self.has(*cut));
         cuts
     }
@@ -244,7 +251,8 @@ impl Stretch<'_> {
         let all = slots.bare.as_deref().unwrap_or(&slots.timetable);
         let row = |timetable: &Timetable, count: u64, what: What| {
             // Both rows of a gap begin together: a page ends before both or behind both.
-            let first = all.next_after(from - SignedDuration::from_nanos(1));
+            let just_before = from.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(from);
+            let first = all.next_after(just_before);
             let last = timetable.previous_before(to);
             Row { from: first.unwrap_or(from).min(to), to: last.unwrap_or(to), slots: count, what }
         };

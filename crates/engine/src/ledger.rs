@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::LedgerEntry;
-use punctual_domain::account::{Row, Slots, Stretch, account};
+use punctual_domain::account::{Row, Slots, Stretch, account, place};
 use punctual_domain::id::{JobId, Sequence, TenantId};
 use punctual_domain::job::{Before, Job, JobState};
 use punctual_domain::run::Run;
@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::counts_from_completion;
 use crate::register::spread;
+use crate::why::{FIRST, LAST};
 
 /// A range of time: `from` is in it, `to` is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,8 +60,8 @@ impl Engine {
         let now = self.clock.now();
         let stored = self.find_kept(tenant, id).await?;
         let job = &stored.job;
-        let from = range.from.unwrap_or(job.created_at);
-        let to = page.after.or(range.to).unwrap_or(now);
+        let from = range.from.unwrap_or(job.created_at).clamp(FIRST, LAST);
+        let to = page.after.or(range.to).unwrap_or(now).clamp(FIRST, LAST);
         if from >= to {
             return Ok(Page { items: Vec::new(), next: None });
         }
@@ -86,8 +87,9 @@ impl Engine {
             if unrecorded == 0 {
                 break;
             }
-            read.add(self.born(id, born_from, born_before).await?, to);
-            (rows, unrecorded) = stretch(&read);
+            if read.add(self.born(id, born_from, born_before).await?, to) {
+                (rows, unrecorded) = stretch(&read);
+            }
         }
         let mut next = (read.from > from).then_some(read.from);
         if rows.len() > page.limit {
@@ -135,7 +137,7 @@ impl Engine {
         }
         let start = read.from;
         read.entries.retain(|entry| entry.to >= start);
-        read.runs.retain(|run| run.scheduled_for >= start);
+        read.runs.retain(|run| place(run) >= start);
         Ok(read)
     }
 
@@ -187,13 +189,15 @@ struct Read {
 }
 
 impl Read {
-    /// Adds runs of slots before a time that are not there yet.
-    fn add(&mut self, runs: Vec<Run>, to: Timestamp) {
+    /// Adds runs that stand before a time and are not there yet; whether there were any.
+    fn add(&mut self, runs: Vec<Run>, to: Timestamp) -> bool {
+        let before = self.runs.len();
         for run in runs {
             let is_known = self.runs.iter().any(|known| known.sequence == run.sequence);
-            if run.scheduled_for >= self.from && run.scheduled_for < to && !is_known {
+            if place(&run) >= self.from && place(&run) < to && !is_known {
                 self.runs.push(run);
             }
         }
+        self.runs.len() > before
     }
 }

@@ -32,14 +32,22 @@ pub enum When {
 }
 
 impl When {
-    /// Reads RFC 3339, epoch seconds, or a time without an offset.
+    /// Reads RFC 3339, epoch seconds, or a time without an offset; none outside the years that schedules know.
     pub fn parse(text: &str) -> Option<When> {
-        if let Some(at) = text.parse::<i64>().ok().and_then(|seconds| Timestamp::from_second(seconds).ok()) {
-            return Some(When::At(at));
+        let seconds = text.parse::<i64>().ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+        if let Some(at) = seconds.or_else(|| text.parse().ok()) {
+            return (FIRST..LAST).contains(&at).then_some(When::At(at));
         }
-        text.parse().map(When::At).or_else(|_| text.parse().map(When::Local)).ok()
+        let wall: DateTime = text.parse().ok()?;
+        (1970..2200).contains(&wall.year()).then_some(When::Local(wall))
     }
 }
+
+/// Schedules have slots from 1970 on.
+pub(crate) const FIRST: Timestamp = Timestamp::constant(0, 0);
+
+/// And up to the end of 2199.
+pub(crate) const LAST: Timestamp = Timestamp::constant(7_258_118_400, 0);
 
 /// How long after its slot the run of it was born, at most, tried in this order: on time, after a short outage,
 /// after longer ones.
@@ -350,6 +358,8 @@ mod tests {
         assert_eq!(resolved("2026-03-29T02:30"), ("2026-03-29T01:30:00Z".into(), Some("02:30".into())));
         assert_eq!(When::parse("1767225600"), Some(When::At("2026-01-01T00:00:00Z".parse().unwrap())));
         assert!(matches!(When::parse("2026-01-01T09:00"), Some(When::Local(_))));
-        assert_eq!(When::parse("yesterday"), None);
+        for wrong in ["yesterday", "", "9999-01-01T00:00:00Z", "0001-01-01T00:00", "99999999999"] {
+            assert_eq!(When::parse(wrong), None, "{wrong}");
+        }
     }
 }

@@ -23,6 +23,7 @@ use punctual_engine::dead_letters::DeadFilter;
 use punctual_engine::ledger::Range;
 use punctual_engine::register::Waiting;
 use punctual_engine::why::When;
+use punctual_schedule::{Binding, Schedule, Tzdb};
 use punctual_store::{Claim, PageRequest, RunFilter, Shards, Store};
 
 #[path = "support/world.rs"]
@@ -369,17 +370,18 @@ fn a_trigger_and_a_backfill_are_in_the_account() {
     world.operate();
     world.clock.advance(minutes(60));
     assert_eq!(
-        ledger(&world, id, ("11:45:00", "12:14:00"), 50),
+        ledger(&world, id, ("11:45:00", "12:16:00"), 50),
         [
-            "12:10 0 pending/backfill",
+            "12:15 0 pending/backfill",
+            "12:15 0 pending/backfill",
+            "12:15 0 pending/backfill",
+            "12:15 0 pending/trigger",
             "12:10 1 pending/schedule",
-            "12:00 0 pending/backfill",
-            "12:00 1 none/before_the_job",
-            "11:50 0 pending/backfill",
-            "11:50 1 none/before_the_job",
-        ]
+            "11:50-12:00 2 none/before_the_job",
+        ],
+        "a backfill stands where it was asked for"
     );
-    covers(&world, id, ("11:45:00", "12:14:00"), 3);
+    covers(&world, id, ("11:45:00", "12:16:00"), 3);
 }
 
 #[test]
@@ -448,4 +450,82 @@ fn dead_letters_are_found_by_error_and_label_and_grouped() {
         page = PageRequest { after: Some(after), limit: 1 };
     }
     assert_eq!(met, 3, "in pages");
+}
+
+/// A generator of numbers that are the same every time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+/// Pauses, edits and downtimes as they come: every slot of the schedule of the time is in one row, and none is unaccounted for.
+#[test]
+fn whatever_happens_to_a_job_every_slot_is_accounted_for_once() {
+    let schedules = ["* * * * *", "*/7 * * * *", "30 */5 * * * *"];
+    for seed in 0..60 {
+        let mut dice = Dice(seed);
+        let world = World::new();
+        let mut first = spec(schedules[0]);
+        first.policies.catch_up = match seed % 3 {
+            0 => CatchUp::default(),
+            1 => CatchUp::None,
+            _ => CatchUp::All { window: Duration::from_secs(1_800), max: 20, rate: 1_000 },
+        };
+        let id = world.try_register(first.clone()).unwrap().job.id;
+        let mut begun = world.clock.now();
+        let begin = begun + SignedDuration::from_millis(1);
+        let mut current = first.schedule.clone();
+        let mut expected = 0;
+        let count = |schedule: &Schedule, from: Timestamp, to: Timestamp| {
+            let timetable = schedule.timetable(&Tzdb::bundled(), &Binding::default()).unwrap();
+            let nanosecond = SignedDuration::from_nanos(1);
+            timetable.count(from + nanosecond, to + nanosecond)
+        };
+        for _ in 0..40 {
+            let seconds = match dice.below(10) {
+                0 => dice.below(9_000),
+                _ => 1 + dice.below(50),
+            };
+            world.advance(SignedDuration::from_secs(seconds as i64));
+            world.operate();
+            match dice.below(8) {
+                0 => drop(block_on(world.engine.pause(TENANT, id, None, world::pause()))),
+                1 => drop(block_on(world.engine.resume(TENANT, id, None))),
+                2 => {
+                    let mut edited = spec(schedules[dice.below(3) as usize]);
+                    edited.policies = first.policies.clone();
+                    let now = world.clock.now();
+                    expected += count(&current, begun, now);
+                    (begun, current) = (now, edited.schedule.clone());
+                    change(&world, id, edited);
+                }
+                3 => drop(block_on(world.engine.trigger(TENANT, id, None, None))),
+                4 => drop(work(&world, Outcome::Succeeded, "")),
+                _ => {}
+            }
+        }
+        let now = world.clock.now();
+        expected += count(&current, begun, now);
+        let range = Range { from: Some(begin), to: Some(now + SignedDuration::from_millis(1)) };
+        for limit in [1, 3, 10, 1_000] {
+            let (mut rows, mut after) = (Vec::new(), None);
+            loop {
+                let page = PageRequest { after, limit };
+                let page = block_on(world.engine.account(TENANT, id, range, page)).unwrap();
+                rows.extend(page.items);
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            let unaccounted: Vec<&Row> = rows.iter().filter(|row| row.what == What::Unrecorded).collect();
+            assert!(unaccounted.is_empty(), "seed {seed}, pages of {limit}: {unaccounted:#?}");
+            let counted: u64 = rows.iter().map(|row| row.slots).sum();
+            assert_eq!(counted, expected, "seed {seed}, pages of {limit}: {rows:#?}");
+        }
+    }
 }

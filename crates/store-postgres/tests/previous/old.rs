@@ -101,7 +101,8 @@ impl Old {
     pub(crate) async fn acquire(&mut self, shards: &[i16], ttl_ms: i64) {
         let values: [&(dyn ToSql + Sync); 4] = [&self.me(), &Some(shards), &ttl_ms, &None::<i64>];
         self.query("where owner is distinct from $1 and", &values).await.unwrap();
-        let rows = self.query("select shard, epoch from shards where owner = $1", &[&self.me()]).await.unwrap();
+        let rows =
+            self.query("select shard, epoch from shards where owner = $1", &[&self.me()]).await.unwrap();
         self.epochs = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     }
 

@@ -162,7 +162,11 @@ fn because(row: &LedgerEntry) -> String {
         let late = run.lateness_ms.map(|late| format!(", {} late", moment::millis(late))).unwrap_or_default();
         let waits = run.waiting_for.as_ref().map(|what| format!(", waits for {what}")).unwrap_or_default();
         let attempts = if run.attempts == 1 { "attempt" } else { "attempts" };
-        return format!("{}: run {}, {} {attempts}{late}{waits}", row.reason, run.id, run.attempts);
+        let slot = match run.cause.as_str() {
+            "backfill" => format!(" for {}", moment::local(run.scheduled_for)),
+            _ => String::new(),
+        };
+        return format!("{}: run {}{slot}, {} {attempts}{late}{waits}", row.reason, run.id, run.attempts);
     }
     if let Some(pause) = &row.pause {
         let by = pause.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
