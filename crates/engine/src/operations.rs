@@ -275,11 +275,11 @@ impl Engine {
     ) -> Result<Plan, Error> {
         match &operation.kind {
             Kind::Redrive(which) => {
-                let (runs, event) = self.dead_letters(operation, which, now).await?;
+                let (runs, event) = self.next_dead_letters(operation, which, now).await?;
                 Ok(Plan { effect: Effect::Redrive(runs), ..Plan::of(event) })
             }
             Kind::Acknowledge(which) => {
-                let (runs, event) = self.dead_letters(operation, which, now).await?;
+                let (runs, event) = self.next_dead_letters(operation, which, now).await?;
                 Ok(Plan { effect: Effect::Acknowledge(runs), ..Plan::of(event) })
             }
             Kind::CatchUp(catch_up) => self.plan_slots(operation, catch_up.into(), limit, now).await,
@@ -308,7 +308,7 @@ impl Engine {
     }
 
     /// From the newest down: a run that dies again meanwhile is above the cursor and is not met twice.
-    async fn dead_letters(
+    async fn next_dead_letters(
         &self,
         operation: &Operation,
         which: &DeadLetters,
