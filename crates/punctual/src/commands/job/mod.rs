@@ -315,7 +315,7 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Ledger { job, from, to, paging } => {
             // Without a range the server tells only of slots that did not run.
             let now = Timestamp::now().to_string();
-            let to = to.as_deref().or(from.is_none().then_some(&now));
+            let to = to.as_deref().or(from.is_none().then_some(now.as_str()));
             let rows = client.account(&client.job_id(job).await?, from.as_deref(), to);
             remote.show_list(rows, paging, page::ledger).await
         }
