@@ -288,11 +288,14 @@ impl Stretch<'_> {
         {
             return What::Paused(Held { pause: pause.clone(), ended_at });
         }
-        match () {
-            () if self.is_over => What::Ended,
-            () if at > self.now => What::ToCome,
-            () if at < self.kept_from() => What::Forgotten,
-            () => What::Unrecorded,
+        if self.is_over {
+            What::Ended
+        } else if at > self.now {
+            What::ToCome
+        } else if at < self.kept_from() {
+            What::Forgotten
+        } else {
+            What::Unrecorded
         }
     }
 }

@@ -278,9 +278,9 @@ fn missed(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason,
         _ => (Reason::MissedStartWindow, "start window"),
     };
     let over = run.start_by.map(|by| format!(" at {}", tell.time(by.at))).unwrap_or_default();
-    let waited = match run.state {
-        _ if !run.requires.is_empty() => format!("a worker with {}", run.requires),
-        _ => format!("a worker of the queue `{}` with room", run.queue),
+    let waited = match run.requires.is_empty() {
+        true => format!("a worker of the queue `{}` with room", run.queue),
+        false => format!("a worker with {}", run.requires),
     };
     let text = format!(
         "{what} was missed: run {id} waited for {waited}, and its {limit} was over{over} before one took \
