@@ -1,6 +1,6 @@
 //! The engine: what the steps share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use punctual_domain::id::WorkerId;
@@ -9,6 +9,7 @@ use punctual_schedule::Tzdb;
 use punctual_store::{Home, Store};
 
 use crate::bodies::Bodies;
+use crate::bulk::Edit;
 use crate::clock::{Clock, Entropy};
 use crate::desk::{Desk, Seat};
 use crate::error::Error;
@@ -27,6 +28,7 @@ pub struct Engine {
     pub(crate) wakes: Arc<Wakes>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) editor: Arc<OnceLock<Arc<dyn Edit>>>,
 }
 
 impl Engine {
@@ -47,6 +49,7 @@ impl Engine {
             wakes: Arc::default(),
             desk: Arc::default(),
             metrics,
+            editor: Arc::default(),
         }
     }
 

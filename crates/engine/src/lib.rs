@@ -3,7 +3,7 @@
 //! The engine sees time, randomness and storage only through [`Clock`], [`Entropy`] and
 //! [`Store`](punctual_store::Store), so that a test or a simulator can move them. One step, one file:
 //! [`register`], `horizon`, [`fire`], `claim`, [`complete`], [`lapse`], [`reclaim`], [`history`], `retain`; beside it [`operations`], long
-//! work over many runs, such as a [`backfill`]. [`Node::start`] starts their loops.
+//! work over many jobs or runs, such as a [`backfill`] or a change in [`bulk`]. [`Node::start`] starts their loops.
 //! [`warnings`] are what its newest runs say about a job.
 //! [`timetables`] turns schedules into slots once for all jobs that share one; [`wheel`] holds the due entries of
 //! the near horizon, in time order; `desk` knows which workers have room; `pass` is the one loop driver.
@@ -29,6 +29,7 @@ mod ripe;
 mod wake;
 
 pub mod backfill;
+pub mod bulk;
 pub mod complete;
 pub mod fire;
 pub mod history;
