@@ -239,10 +239,9 @@ impl EditJobs {
         if let Some(patch) = patch {
             check_patch(patch.as_str(), &mut errors);
         }
-        let change = patch.zip(updates_waiting).map(|(patch, updates_waiting)| Change::Edit {
-            patch: patch.as_str().into(),
-            updates_waiting,
-        });
+        let change = patch
+            .zip(updates_waiting)
+            .map(|(patch, updates_waiting)| Change::Edit { patch: patch.as_str().into(), updates_waiting });
         asked(self.filter.as_ref(), change, errors)
     }
 }
@@ -265,7 +264,11 @@ fn check_patch(patch: &str, errors: &mut Errors) {
             return errors.add(&at.member("key"), "read_only_field", detail);
         }
         Ok(_) if patch.trim_matches(['{', '}', ' ', '\n', '\t', '\r']).is_empty() => {
-            return errors.add(&at, "missing_field", "the patch changes nothing; write `{\"queue\":\"slow\"}`");
+            return errors.add(
+                &at,
+                "missing_field",
+                "the patch changes nothing; write `{\"queue\":\"slow\"}`",
+            );
         }
         Ok(_) => return,
         Err(Unread::Malformed(reason)) => return errors.add(&at, "wrong_type", reason),

@@ -30,6 +30,9 @@ pub trait Edit: Send + Sync {
 /// Jobs of one step: a few milliseconds of the store's time, in which nothing fires in their shards.
 const CHANGE_MAX: usize = 100;
 
+/// The same where each job's waiting runs change with it, which takes longer.
+const CHANGE_WITH_RUNS_MAX: usize = 25;
+
 /// Runs of one step.
 const CANCEL_MAX: usize = 250;
 
@@ -158,7 +161,7 @@ impl Engine {
             (0, Cursor::Job(after)) if after >= end => return Ok(Plan::of(Event::Succeeded)),
             (0, cursor) => {
                 let after = if let Cursor::Job(job) = cursor { Some(job) } else { None };
-                let page = PageRequest { after, limit: CHANGE_MAX };
+                let page = PageRequest { after, limit: step_max(&asked.change) };
                 let mut page = self.store.list_jobs(&wanted.filter, page).await?;
                 page.items.retain(|stored| stored.job.id <= end);
                 (page.items, page.next.filter(|next| *next < end).map_or(Cursor::Job(end), Cursor::Job))
@@ -274,7 +277,8 @@ impl Engine {
             bulk::Change::Resume => resume(job, now),
             bulk::Change::Delete => Ok(Some(delete(job, now))),
             bulk::Change::Edit { patch, updates_waiting } => {
-                let editor = self.editor.get().ok_or_else(|| Error::Edit("nobody here applies edits".into()))?;
+                let editor =
+                    self.editor.get().ok_or_else(|| Error::Edit("nobody here applies edits".into()))?;
                 let spec = editor.edit(&job.spec, patch).map_err(Error::Edit)?;
                 let waiting = if *updates_waiting { Waiting::Update } else { Waiting::Keep };
                 Ok(edit(job, Spec { key: job.spec.key.clone(), ..spec }, waiting, now))
@@ -339,6 +343,14 @@ fn wanted(tenant: TenantId, asked: &ChangeJobs) -> Wanted {
 /// How often what is left has been tried; 0 if nothing is.
 fn round(operation: &Operation) -> u8 {
     if operation.left.is_empty() { 0 } else { operation.tries + 1 }
+}
+
+/// Jobs of one step.
+fn step_max(change: &bulk::Change) -> usize {
+    match change {
+        bulk::Change::Delete | bulk::Change::Edit { updates_waiting: true, .. } => CHANGE_WITH_RUNS_MAX,
+        bulk::Change::Pause { .. } | bulk::Change::Resume | bulk::Change::Edit { .. } => CHANGE_MAX,
+    }
 }
 
 /// The last id that can be made at a time.

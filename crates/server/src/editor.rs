@@ -20,11 +20,8 @@ pub struct Editor {
 
 impl Edit for Editor {
     fn edit(&self, old: &Spec, patch: &str) -> Result<Spec, String> {
-        let rules = Rules {
-            tzdb: &self.tzdb,
-            payload_max: PAYLOAD_MAX,
-            check_target: self.check_target.as_deref(),
-        };
+        let rules =
+            Rules { tzdb: &self.tzdb, payload_max: PAYLOAD_MAX, check_target: self.check_target.as_deref() };
         edited(old, patch, &rules).map_err(|unread| first_wrong(&unread))
     }
 }

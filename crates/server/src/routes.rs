@@ -173,11 +173,16 @@ pub static TABLE: &[Endpoint] = &[
         .gives(202, json::<Operation>())
         .or_gives(200, json::<BulkPreview>())
         .by(|| post(many::delete)),
-    on("POST", "/v1/jobs/bulk/edit", Needs::Operator, "Edits all jobs of a filter by a patch, as an operation")
-        .takes(json::<EditJobs>())
-        .gives(202, json::<Operation>())
-        .or_gives(200, json::<BulkPreview>())
-        .by(|| post(many::edit)),
+    on(
+        "POST",
+        "/v1/jobs/bulk/edit",
+        Needs::Operator,
+        "Edits all jobs of a filter by a patch, as an operation",
+    )
+    .takes(json::<EditJobs>())
+    .gives(202, json::<Operation>())
+    .or_gives(200, json::<BulkPreview>())
+    .by(|| post(many::edit)),
     on("GET", "/v1/jobs/key/{key}", Needs::Viewer, "Reads the job with a key")
         .gives(200, json::<Job>())
         .by(|| get(jobs::get_by_key)),

@@ -6,6 +6,7 @@
 
 mod calls;
 mod change;
+mod changes;
 mod check;
 mod claim;
 mod client;

@@ -524,9 +524,10 @@ impl JobFilter {
             && self.queue.as_ref().is_none_or(|queue| job.spec.queue == *queue)
             && (self.kind.is_none() || job.spec.kind == self.kind)
             && self.name.as_ref().is_none_or(|text| job.spec.name.contains(text))
-            && self.key_prefix.as_ref().is_none_or(|prefix| {
-                job.spec.key.as_ref().is_some_and(|key| key.starts_with(prefix))
-            })
+            && self
+                .key_prefix
+                .as_ref()
+                .is_none_or(|prefix| job.spec.key.as_ref().is_some_and(|key| key.starts_with(prefix)))
             && self.labels.iter().all(|(name, value)| job.spec.labels.get(name) == Some(value))
     }
 

@@ -9,6 +9,7 @@ mod idempotency;
 mod import;
 mod jobs;
 mod limits;
+mod many;
 mod openapi;
 mod operations;
 mod refused;
