@@ -33,7 +33,7 @@ impl Many {
         }
     }
 
-    fn call(&self) -> Result<Call, Error> {
+    fn call(&self) -> Result<Call<'_>, Error> {
         let call = Call::post(self.path());
         match self {
             Many::Pause(body) => call.body(body),

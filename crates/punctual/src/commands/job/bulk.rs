@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Subcommand, ValueEnum};
 use punctual_api::Payload;
 use punctual_api::bulk::{EditJobs, JobFilter, PauseJobs, SelectJobs};
 use punctual_client::{Client, Many};
