@@ -3,7 +3,7 @@
 //! The rows of their shards are taken first, which no fire shares meanwhile; so each change is read, decided and written
 //! as if it were alone. Promise: a slot that was due is fired before, or carried over, or accounted for.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use punctual_domain::LedgerEntry;
@@ -15,7 +15,6 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::changes::{Held, change_many, is_simple};
 use crate::due::{DELETE_DUE, DueColumns, FIND_DUE, INSERT_DUE, due_params};
 use crate::ended::end_jobs;
 use crate::error::Failed;
@@ -25,7 +24,7 @@ use crate::partition::{Ended, end};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::requests::remember;
-use crate::row::{DELETED, Entry, is_held, job_id, job_state, job_uuid, millis, shards};
+use crate::row::{Entry, is_held, job_id, job_state, job_uuid, millis, shards};
 use crate::work::Work;
 
 /// A put, ready to be written.
@@ -41,7 +40,7 @@ pub(crate) const TAKE_SHARDS: &str =
     "select shard, owner from shards where shard = any($1) order by shard for update";
 
 const LOCK_JOBS: &str = "
-select id, version, record::json ->> 'key', state from jobs where id = any($1) order by id for update";
+select id, version, record::json ->> 'key' from jobs where id = any($1) order by id for update";
 
 /// The version that open runs were fired with.
 const KEEP_VERSION: &str = "
@@ -84,33 +83,25 @@ impl Postgres {
         let ids: Vec<Uuid> = changes.iter().map(|change| job_uuid(change.put.job.id)).collect();
         let lock = transaction.prepare_cached(LOCK_JOBS).await?;
         let rows = transaction.query(&lock, &[&ids]).await?;
-        let mut jobs: HashMap<JobId, Held> = rows.iter().map(held_job).collect();
-        let mut answers: Vec<Option<Result<Option<Due>, Refused>>> = changes.iter().map(|_| None).collect();
-        // The first change of each job, if it is simple, goes with the others.
-        let (mut simple, mut places, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
-        for (place, change) in changes.iter().enumerate() {
-            let job = change.put.job.id;
-            if !is_held(held, job.shard()) {
-                answers[place] = Some(Err(Refused::Elsewhere));
-            } else if seen.insert(job) && is_simple(change, jobs.get(&job)) {
-                simple.push(change);
-                places.push(place);
+        let mut jobs: HashMap<JobId, (Version, Option<String>)> = rows
+            .iter()
+            .map(|row| (job_id(row.get(0)), (Version(row.get::<_, i32>(1) as u32), row.get(2))))
+            .collect();
+        let (mut answers, mut due) = (Vec::with_capacity(changes.len()), Vec::new());
+        for change in changes {
+            let answer = match is_held(held, change.put.job.id.shard()) {
+                true => self.change_one(transaction, change, &jobs, now).await?,
+                false => Err(Refused::Elsewhere),
+            };
+            if let Ok(taken) = &answer {
+                let job = &change.put.job;
+                jobs.insert(job.id, (job.version, change.key().map(String::from)));
+                due.extend(taken);
             }
+            answers.push(answer.map(|_| ()));
         }
-        let told = change_many(transaction, &simple, &jobs, now).await?;
-        for ((place, change), answer) in places.into_iter().zip(simple).zip(told) {
-            note(&mut jobs, change, &answer);
-            answers[place] = Some(answer);
-        }
-        for (change, answer) in changes.iter().zip(&mut answers).filter(|(_, answer)| answer.is_none()) {
-            let told = self.change_one(transaction, change, &jobs, now).await?;
-            note(&mut jobs, change, &told);
-            *answer = Some(told);
-        }
-        let answers: Vec<Result<Option<Due>, Refused>> = answers.into_iter().flatten().collect();
-        let due = answers.iter().filter_map(|answer| answer.as_ref().ok()?.as_ref());
-        self.wakeups.tell(transaction, held, due, now).await?;
-        Ok(answers.into_iter().map(|answer| answer.map(|_| ())).collect())
+        self.wakeups.tell(transaction, held, due.iter(), now).await?;
+        Ok(answers)
     }
 
     /// Returns the entry that is due now.
@@ -118,7 +109,7 @@ impl Postgres {
         &self,
         transaction: &Work<'_>,
         change: &Change,
-        jobs: &HashMap<JobId, Held>,
+        jobs: &HashMap<JobId, (Version, Option<String>)>,
         now: Timestamp,
     ) -> Result<Result<Option<Due>, Refused>, Failed> {
         let put = &change.put;
@@ -126,10 +117,12 @@ impl Postgres {
         let old = jobs.get(&job.id);
         match (put.expect, old) {
             (Expect::Absent, None) => {}
-            (Expect::Absent, Some(old)) => return refuse(Refused::WrongVersion { current: old.version }),
+            (Expect::Absent, Some((current, _))) => {
+                return refuse(Refused::WrongVersion { current: *current });
+            }
             (Expect::Version(_), None) => return refuse(Refused::NoJob),
-            (Expect::Version(version), Some(old)) if version != old.version => {
-                return refuse(Refused::WrongVersion { current: old.version });
+            (Expect::Version(version), Some((current, _))) if version != *current => {
+                return refuse(Refused::WrongVersion { current: *current });
             }
             (Expect::Version(_), Some(_)) => {}
         }
@@ -149,7 +142,7 @@ impl Postgres {
         {
             return refuse(Refused::Repeated);
         }
-        write_job(transaction, change, old.and_then(|old| old.key.as_deref())).await?;
+        write_job(transaction, change, old.and_then(|(_, key)| key.as_deref())).await?;
         self.change_open_runs(transaction, change, now).await?;
         if put.lets_overlap {
             release_all(transaction, job.id, now).await?;
@@ -235,20 +228,6 @@ impl Postgres {
         self.ensure(ended.partitions.iter().copied()).await?;
         end(transaction, &ended).await?;
         write_open(transaction, &open).await
-    }
-}
-
-fn held_job(row: &Row) -> (JobId, Held) {
-    let (version, key, state): (i32, _, i16) = (row.get(1), row.get(2), row.get(3));
-    (job_id(row.get(0)), Held { version: Version(version as u32), key, is_deleted: state == DELETED })
-}
-
-/// What was changed is as it was changed to, for the next change of the same job.
-fn note(jobs: &mut HashMap<JobId, Held>, change: &Change, answer: &Result<Option<Due>, Refused>) {
-    if answer.is_ok() {
-        let (job, key) = (&change.put.job, change.key().map(String::from));
-        let is_deleted = job_state(&job.state) == DELETED;
-        jobs.insert(job.id, Held { version: job.version, key, is_deleted });
     }
 }
 

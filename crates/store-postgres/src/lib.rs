@@ -6,7 +6,6 @@
 
 mod calls;
 mod change;
-mod changes;
 mod check;
 mod claim;
 mod client;

@@ -5,7 +5,6 @@
 
 use punctual_testing::Postgres as Server;
 
-use crate::changes::{BUSY, KEEP_VERSIONS, WRITE_JOBS};
 use crate::claim::{LEASE, PROMOTE, TAKE_REQUIRING};
 use crate::complete::EXCHANGE;
 use crate::connect::Options;
@@ -19,7 +18,7 @@ use crate::placement::{RENEW, TAKE_OVER};
 use crate::postgres::Postgres;
 use crate::put_jobs::HOLDERS;
 
-const STATEMENTS: [(&str, &str); 28] = [
+const STATEMENTS: [(&str, &str); 25] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
@@ -45,9 +44,6 @@ const STATEMENTS: [(&str, &str); 28] = [
     ("ACCOUNTED", ACCOUNTED),
     ("LEFT_BEHIND", LEFT_BEHIND),
     ("TAKE_OVER", TAKE_OVER),
-    ("KEEP_VERSIONS", KEEP_VERSIONS),
-    ("WRITE_JOBS", WRITE_JOBS),
-    ("BUSY", BUSY),
 ];
 
 /// Counts tables that have pages but no rows.
