@@ -5,7 +5,7 @@
 
 use punctual_testing::Postgres as Server;
 
-use crate::claim::{LEASE, PROMOTE, TAKE_REQUIRING};
+use crate::claim::{LEASE, NEXT, PROMOTE};
 use crate::complete::EXCHANGE;
 use crate::connect::Options;
 use crate::due::{DELETE_DUE, FIND_DUE, MORE_OF_SHARDS};
@@ -17,14 +17,21 @@ use crate::overlap::{ACCOUNTED, AHEAD, FIRST_BEHIND, HOLD_AHEAD, LEFT_BEHIND, LO
 use crate::placement::{RENEW, TAKE_OVER};
 use crate::postgres::Postgres;
 use crate::put_jobs::HOLDERS;
+use crate::turns::{PEEK, PEEK_OF_LINES, TAKE, TAKE_OF_LINES, WHO, WHO_OF_LINES};
 
-const STATEMENTS: [(&str, &str); 25] = [
+const STATEMENTS: [(&str, &str); 31] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
     ("LEASE", LEASE),
     ("PROMOTE", PROMOTE),
-    ("TAKE_REQUIRING", TAKE_REQUIRING),
+    ("WHO", WHO),
+    ("WHO_OF_LINES", WHO_OF_LINES),
+    ("TAKE", TAKE),
+    ("TAKE_OF_LINES", TAKE_OF_LINES),
+    ("PEEK", PEEK),
+    ("PEEK_OF_LINES", PEEK_OF_LINES),
+    ("NEXT", NEXT),
     ("LAPSED", LAPSED),
     ("NEXT_LAPSE", NEXT_LAPSE),
     ("CORRECT", CORRECT),
