@@ -41,9 +41,10 @@ from unnest($3::bigint[], $4::int[], $5::bytea[]) x (seq, revision, record) wher
 pub(crate) const NEXT: &str = "
 select coalesce(
     (select available_at from open_runs where line = 1 and ($1::smallint[] is null or shard = any($1))
-     order by lane, tenant, urgency, available_at, seq limit 1),
-    (select available_at from open_runs where line = -1 and ($1::smallint[] is null or shard = any($1))
-     order by line, queue, lane, tenant, urgency, available_at, seq limit 1),
+     order by lane + 0, tenant, urgency, available_at, seq limit 1),
+    (select available_at from open_runs
+     where line * line = 1 and line + 0 = -1 and ($1::smallint[] is null or shard = any($1))
+     order by line + 0, queue, lane + 0, tenant, urgency, available_at, seq limit 1),
     (select available_at from open_runs where line = 0 and ($1::smallint[] is null or shard = any($1))
      order by available_at, seq limit 1))";
 

@@ -53,6 +53,9 @@ const STATEMENTS: [(&str, &str); 31] = [
     ("TAKE_OVER", TAKE_OVER),
 ];
 
+/// Those that have an order of their own index.
+const TURNS: [&str; 7] = ["WHO", "WHO_OF_LINES", "TAKE", "TAKE_OF_LINES", "PEEK", "PEEK_OF_LINES", "NEXT"];
+
 /// Counts tables that have pages but no rows.
 const COUNT_EMPTY: &str = "
 alter table due set (autovacuum_enabled = off); alter table jobs set (autovacuum_enabled = off);
@@ -87,5 +90,9 @@ async fn statements_over_lists_go_by_an_index_whatever_was_counted() {
         // A scan of a whole table is disabled, which is this cost.
         let is_by_index = !plan.contains("Join Filter") && !plan.contains("cost=10000000000");
         assert!(is_by_index, "{name}\n{plan}");
+        // A claim that went by another index would walk past what waits for others, or sort all that waits.
+        if TURNS.contains(&name) {
+            assert!(plan.contains("open_turns") && !plan.contains("Sort"), "{name}\n{plan}");
+        }
     }
 }

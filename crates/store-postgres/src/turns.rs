@@ -25,14 +25,14 @@ pub(crate) const WHO: &str = "
 with recursive who as (
     select c.lane, c.upto, 1::bigint as nth, (
         select o.tenant from open_runs o
-        where o.line = 1 and o.lane = c.lane and o.tenant > c.above and o.tenant <= c.upto
-        order by o.lane, o.tenant limit 1) as tenant
+        where o.line = 1 and o.lane + 0 = c.lane and o.tenant > c.above and o.tenant <= c.upto
+        order by o.lane + 0, o.tenant limit 1) as tenant
     from unnest($1::smallint[], $2::int[], $3::int[]) c (lane, above, upto)
     union all
     select w.lane, w.upto, w.nth + 1, (
         select o.tenant from open_runs o
-        where o.line = 1 and o.lane = w.lane and o.tenant > w.tenant and o.tenant <= w.upto
-        order by o.lane, o.tenant limit 1)
+        where o.line = 1 and o.lane + 0 = w.lane and o.tenant > w.tenant and o.tenant <= w.upto
+        order by o.lane + 0, o.tenant limit 1)
     from who w where w.tenant is not null and w.nth < $4
 )
 select lane, tenant from who where tenant is not null";
@@ -40,9 +40,12 @@ select lane, tenant from who where tenant is not null";
 /// The same in the lines of queues $5, and in those that require what is among $6: of these queues, or of all.
 pub(crate) const WHO_OF_LINES: &str = "
 with recursive required as (
-    (select queue from open_runs where line = -1 and cardinality($6::text[]) > 0 order by line, queue limit 1)
+    (select queue from open_runs where line * line = 1 and line + 0 = -1 and cardinality($6::text[]) > 0
+     order by line + 0, queue limit 1)
     union all
-    select (select o.queue from open_runs o where o.line = -1 and o.queue > r.queue order by o.line, o.queue limit 1)
+    select (
+        select o.queue from open_runs o where o.line * o.line = 1 and o.line + 0 = -1 and o.queue > r.queue
+        order by o.line + 0, o.queue limit 1)
     from required r where r.queue is not null
 ), lines as (
     select 1::smallint as line, q.queue from unnest($5::text[]) q (queue)
@@ -51,16 +54,16 @@ with recursive required as (
 ), who as (
     select l.line, l.queue, c.lane, c.upto, 1::bigint as nth, (
         select o.tenant from open_runs o
-        where o.line in (-1, 1) and o.line = l.line and o.queue = l.queue and o.lane = c.lane
+        where o.line * o.line = 1 and o.line + 0 = l.line and o.queue = l.queue and o.lane + 0 = c.lane
             and o.tenant > c.above and o.tenant <= c.upto
-        order by o.line, o.queue, o.lane, o.tenant limit 1) as tenant
+        order by o.line + 0, o.queue, o.lane + 0, o.tenant limit 1) as tenant
     from lines l cross join unnest($1::smallint[], $2::int[], $3::int[]) c (lane, above, upto)
     union all
     select w.line, w.queue, w.lane, w.upto, w.nth + 1, (
         select o.tenant from open_runs o
-        where o.line in (-1, 1) and o.line = w.line and o.queue = w.queue and o.lane = w.lane
+        where o.line * o.line = 1 and o.line + 0 = w.line and o.queue = w.queue and o.lane + 0 = w.lane
             and o.tenant > w.tenant and o.tenant <= w.upto
-        order by o.line, o.queue, o.lane, o.tenant limit 1)
+        order by o.line + 0, o.queue, o.lane + 0, o.tenant limit 1)
     from who w where w.tenant is not null and w.nth < $4
 )
 select lane, tenant, line, queue from who where tenant is not null";
@@ -74,9 +77,9 @@ macro_rules! of_tenants {
             " from unnest($1::smallint[], $2::int[], $3::bigint[]) a (lane, tenant, most) cross join lateral (
     select ",
             $inner,
-            " from open_runs where line = 1 and lane = a.lane and tenant = a.tenant
+            " from open_runs where line = 1 and lane + 0 = a.lane and tenant = a.tenant
         and ($4::smallint[] is null or shard = any($4))
-    order by lane, tenant, urgency, available_at, seq limit a.most ",
+    order by lane + 0, tenant, urgency, available_at, seq limit a.most ",
             $lock,
             ") o ",
             $where
@@ -94,9 +97,9 @@ macro_rules! of_lines {
     a (lane, tenant, most, line, queue) cross join lateral (
     select ",
             $inner,
-            " from open_runs where line in (-1, 1) and line = a.line and queue = a.queue and lane = a.lane
+            " from open_runs where line * line = 1 and line + 0 = a.line and queue = a.queue and lane + 0 = a.lane
         and tenant = a.tenant and ($4::smallint[] is null or shard = any($4))
-    order by line, queue, lane, tenant, urgency, available_at, seq limit a.most ",
+    order by line + 0, queue, lane + 0, tenant, urgency, available_at, seq limit a.most ",
             $lock,
             ") o ",
             $where
