@@ -3,6 +3,7 @@
 
 pub mod catch_up;
 pub mod failures;
+pub mod limit;
 pub mod overlap;
 pub mod retention;
 pub mod retry;
