@@ -1,107 +1,79 @@
 //! How many runs may go on at once, and how fast: limits that runs share.
 //!
-//! A rule gives every key it counts apart a gate. A run passes the gates of all its keys before it may be claimed, narrow
-//! ones first, and gives its permits back when it ends. Promise: never more hold a permit than the rule says, and over any
-//! stretch of time no more tokens are given than its rate and one burst.
+//! A job has limits of its own, an administrator's rules are for many jobs. Each gives every key it counts apart a
+//! [`Gate`](super::gate::Gate). Which keys a run has is decided when it is born; it passes the gates of all of them before it may be claimed,
+//! narrow ones first, and gives its permits back when it ends. Promise: keys are passed in one order by all, so that nobody
+//! waits in a circle.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
+pub use super::gate::{Allowance, Rate};
+use super::template::Template;
+use crate::id::{JobId, ShardId, TenantId};
+use crate::job::Job;
 
-use crate::id::{JobId, TenantId};
+/// A run has at most so many keys: each costs a row at its birth and its end.
+pub const KEYS_MAX: usize = 8;
 
-/// A run has at most so many keys: what it holds is in its record, and each costs a row at its birth and its end.
-pub const KEYS_MAX: usize = 4;
+/// So many of them are of rules; a job has two of its own.
+pub const RULES_MAX: usize = KEYS_MAX - 2;
 
-/// What a rule allows for each of its keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Allowance {
-    /// So many at once.
-    pub max: Option<NonZeroU32>,
-    /// So many in a time.
-    pub rate: Option<Rate>,
+/// How many runs of a job, or of a key, may go on at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concurrency {
+    /// So many.
+    pub max: NonZeroU32,
+    /// What is counted apart.
+    pub key: Option<Template>,
+    /// With whose runs they are counted together.
+    pub across: Across,
     /// A run that waits for its next attempt keeps its permit, so that none overtakes it.
     pub holds_retries: bool,
 }
 
-/// A bucket of tokens, as the time between two of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    /// How many.
-    pub limit: NonZeroU32,
-    /// In this time.
-    pub per: Duration,
-    /// How many may come together after a quiet time.
-    pub burst: NonZeroU32,
+/// How fast runs of a job, or of a key, may start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// So fast. Every attempt that was not held takes a token.
+    pub rate: Rate,
+    /// What is counted apart.
+    pub key: Option<Template>,
+    /// With whose runs they are counted together.
+    pub across: Across,
 }
 
-impl Rate {
-    /// Nanoseconds from one token to the next; at least one.
-    fn interval(self) -> i64 {
-        let interval = self.per.as_nanos() / u128::from(self.limit.get());
-        i64::try_from(interval).unwrap_or(i64::MAX / 4).max(1)
+/// With whose runs a job's own limit counts together: those that have such a limit too, and the same key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Across {
+    /// The job's alone.
+    #[default]
+    Job,
+    /// All of the tenant's of the job's type.
+    Kind,
+    /// All of the tenant's in the job's queue.
+    Queue,
+    /// All of the tenant's.
+    Tenant,
+}
+
+impl Across {
+    /// All of them, from narrow to wide.
+    pub const ALL: [Across; 4] = [Across::Job, Across::Kind, Across::Queue, Across::Tenant];
+
+    /// The word, as in the API.
+    pub fn as_str(self) -> &'static str {
+        self.dimension().as_str()
     }
 
-    /// How far ahead of its time a token may be taken.
-    fn tolerance(self) -> i64 {
-        self.interval().saturating_mul(i64::from(self.burst.get() - 1))
-    }
-}
-
-/// What stands between the runs of a key and the line to be claimed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gate {
-    /// How many hold a permit.
-    pub held: u32,
-    /// When a bucket that is emptied now would be full, in nanoseconds since 1970.
-    pub full_at: i64,
-}
-
-/// Why a gate lets nobody pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closed {
-    /// Until somebody gives a permit back.
-    Full,
-    /// Until there is a token.
-    Until(Timestamp),
-}
-
-impl Gate {
-    /// Lets one run pass, or says what it waits for. A gate that is full gives no token away.
-    pub fn pass(&mut self, allowance: &Allowance, now: Timestamp) -> Result<(), Closed> {
-        if allowance.max.is_some_and(|max| self.held >= max.get()) {
-            return Err(Closed::Full);
+    fn dimension(self) -> Dimension {
+        match self {
+            Across::Job => Dimension::Job,
+            Across::Kind => Dimension::Kind,
+            Across::Queue => Dimension::Queue,
+            Across::Tenant => Dimension::Tenant,
         }
-        if let Some(rate) = allowance.rate {
-            let now = nanoseconds(now);
-            let full_at = self.full_at.max(now);
-            let early = full_at.saturating_sub(rate.tolerance());
-            if early > now {
-                // In whole milliseconds, which is what stores wait for; never before its time.
-                let millis = early.div_euclid(1_000_000) + i64::from(early.rem_euclid(1_000_000) > 0);
-                return Err(Closed::Until(Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)));
-            }
-            self.full_at = full_at.saturating_add(rate.interval());
-        }
-        self.held += 1;
-        Ok(())
     }
-
-    /// Takes a permit back.
-    pub fn give_back(&mut self) {
-        self.held = self.held.saturating_sub(1);
-    }
-
-    /// Whether nothing is known that a new gate would not know.
-    pub fn is_idle(&self, now: Timestamp) -> bool {
-        self.held == 0 && self.full_at <= nanoseconds(now)
-    }
-}
-
-fn nanoseconds(at: Timestamp) -> i64 {
-    i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX / 4)
 }
 
 /// What a rule counts apart, from narrow to wide.
@@ -136,6 +108,25 @@ impl Dimension {
     }
 }
 
+/// An administrator's limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name, which its keys are made of.
+    pub name: Arc<str>,
+    /// Only runs of this tenant.
+    pub tenant: Option<TenantId>,
+    /// Only runs of this queue.
+    pub queue: Option<Arc<str>>,
+    /// Only runs of this type.
+    pub kind: Option<Arc<str>>,
+    /// What is counted apart; nothing: all runs together.
+    pub by: Vec<Dimension>,
+    /// What is allowed for each.
+    pub allowance: Allowance,
+    /// A run that waits for its next attempt keeps its permit.
+    pub holds_retries: bool,
+}
+
 /// What of a run its keys are made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted<'a> {
@@ -151,21 +142,22 @@ pub struct Counted<'a> {
     pub key: Option<&'a str>,
 }
 
-/// A limit that runs share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// Its name, which its keys are made of.
-    pub name: Arc<str>,
-    /// Only runs of this tenant.
-    pub tenant: Option<TenantId>,
-    /// Only runs of this queue.
-    pub queue: Option<Arc<str>>,
-    /// Only runs of this type.
-    pub kind: Option<Arc<str>>,
-    /// What is counted apart, narrow to wide; nothing: all runs together.
-    pub by: Vec<Dimension>,
-    /// What is allowed for each.
-    pub allowance: Allowance,
+impl Counted<'_> {
+    /// The values that are counted apart, each behind a mark.
+    fn text(&self, name: &str, by: impl IntoIterator<Item = Dimension>) -> String {
+        let mut text = name.to_string();
+        for dimension in by {
+            text.push('\u{1}');
+            match dimension {
+                Dimension::Key => text.push_str(self.key.unwrap_or_default()),
+                Dimension::Job => text.push_str(&self.job.to_string()),
+                Dimension::Kind => text.push_str(self.kind.unwrap_or_default()),
+                Dimension::Queue => text.push_str(self.queue),
+                Dimension::Tenant => text.push_str(&self.tenant.0.to_string()),
+            }
+        }
+        text
+    }
 }
 
 impl Rule {
@@ -179,141 +171,305 @@ impl Rule {
             && !(self.by.contains(&Dimension::Kind) && run.kind.is_none())
     }
 
-    /// How narrow it is: rules are passed in this order by all, so that nobody waits in a circle.
-    pub fn breadth(&self) -> (usize, &str) {
-        let narrowest = self.by.iter().min().and_then(|one| Dimension::ALL.iter().position(|all| all == one));
-        (narrowest.unwrap_or(Dimension::ALL.len()), &self.name)
+    /// Whether there may be a run that both are for.
+    pub fn meets(&self, other: &Rule) -> bool {
+        fn agree<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+            one.is_none() || other.is_none() || one == other
+        }
+        agree(self.tenant, other.tenant)
+            && agree(self.queue.as_deref(), other.queue.as_deref())
+            && agree(self.kind.as_deref(), other.kind.as_deref())
     }
 
-    /// What a run of it is counted as: the values that are counted apart, in the order of dimensions, each behind a mark.
-    pub fn text(&self, run: &Counted<'_>) -> String {
+    /// The key of a run.
+    pub fn limited(&self, run: &Counted<'_>) -> Limited {
         let mut by = self.by.clone();
         by.sort_unstable();
-        let mut text = self.name.to_string();
-        for dimension in by {
-            text.push('\u{1}');
-            match dimension {
-                Dimension::Key => text.push_str(run.key.unwrap_or_default()),
-                Dimension::Job => text.push_str(&run.job.to_string()),
-                Dimension::Kind => text.push_str(run.kind.unwrap_or_default()),
-                Dimension::Queue => text.push_str(run.queue),
-                Dimension::Tenant => text.push_str(&run.tenant.0.to_string()),
-            }
+        by.dedup();
+        let named = [
+            self.kind.as_ref().map(|_| Dimension::Kind),
+            self.queue.as_ref().map(|_| Dimension::Queue),
+            self.tenant.map(|_| Dimension::Tenant),
+        ];
+        let narrowest = by.iter().copied().chain(named.into_iter().flatten()).min();
+        // What it allows may change, its keys not.
+        let breadth = breadth(narrowest, false);
+        Limited {
+            key: Key::of(breadth, &run.text(&self.name, by)),
+            breadth,
+            holds_retries: self.holds_retries,
+            allowed: Allowed::Rule(Arc::clone(&self.name)),
         }
-        text
     }
+}
+
+/// How narrow a key is. Of two that are as narrow, the one with permits is passed first: who waits for a token keeps its place.
+fn breadth(narrowest: Option<Dimension>, is_rate: bool) -> u8 {
+    let place = Dimension::ALL.iter().position(|one| Some(*one) == narrowest).unwrap_or(Dimension::ALL.len());
+    place as u8 * 2 + u8::from(is_rate)
+}
+
+/// The name of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub u64);
+
+impl Key {
+    /// What a rule and the values that it counts apart hash to. The same key has the same breadth always.
+    fn of(breadth: u8, text: &str) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"punctual limit v1");
+        hasher.update(&[breadth]);
+        hasher.update(text.as_bytes());
+        let mut key = [0; 8];
+        key.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+        Key(u64::from_be_bytes(key))
+    }
+
+    /// The shard whose owner looks after it.
+    pub fn shard(self, shards: u16) -> ShardId {
+        ShardId((self.0 % u64::from(shards.max(1))) as u16)
+    }
+}
+
+/// What a run is counted as by one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limited {
+    /// The gate it passes.
+    pub key: Key,
+    /// How narrow it is; narrow ones are passed first.
+    pub breadth: u8,
+    /// It keeps its permit while it waits for its next attempt.
+    pub holds_retries: bool,
+    /// What is allowed there.
+    pub allowed: Allowed,
+}
+
+/// What is allowed for a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// What the job said when the run was born.
+    Own(Allowance),
+    /// What the rule of that name says when the gate is passed.
+    Rule(Arc<str>),
+}
+
+impl Limited {
+    /// Whether there is a permit to give back. A rule may get a maximum at any time, so that all who passed it are counted.
+    pub fn has_permit(&self) -> bool {
+        match &self.allowed {
+            Allowed::Own(allowance) => allowance.max.is_some(),
+            Allowed::Rule(_) => true,
+        }
+    }
+}
+
+/// All that limits a run, in the order in which it passes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits(Option<Arc<[Limited]>>);
+
+impl Limits {
+    /// No limits.
+    pub const NONE: Limits = Limits(None);
+
+    /// These, in whatever order.
+    pub fn new(mut limits: Vec<Limited>) -> Self {
+        limits.sort_by_key(|limited| (limited.breadth, limited.key));
+        limits.dedup_by_key(|limited| limited.key);
+        limits.truncate(KEYS_MAX);
+        Limits((!limits.is_empty()).then(|| limits.into()))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all().len()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Limited] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    /// Those at which a run holds a permit that has passed so many.
+    pub fn permits(&self, passed: u8) -> impl Iterator<Item = &Limited> {
+        self.all().iter().take(passed.into()).filter(|limited| limited.has_permit())
+    }
+
+    /// How many of those that a run has passed it keeps while it waits for its next attempt: up to the first that it does not.
+    /// To keep a wider one would be to wait for a narrow one with it in hand, against the order.
+    pub fn kept(&self, passed: u8) -> u8 {
+        self.all().iter().take(passed.into()).take_while(|limited| limited.holds_retries).count() as u8
+    }
+}
+
+/// The names of a job's own limits; no rule has such a name.
+const OWN: [&str; 2] = ["\u{2}concurrency", "\u{2}rate"];
+
+/// What limits the runs of a job, with its keys filled in.
+pub fn of_job(job: &Job, keys: &Keys, rules: &[Rule]) -> Limits {
+    let policies = &job.spec.policies;
+    if policies.concurrency.is_none() && policies.rate.is_none() && rules.is_empty() {
+        return Limits::NONE;
+    }
+    let run = Counted {
+        job: job.id,
+        tenant: job.tenant,
+        kind: job.spec.kind.as_deref(),
+        queue: &job.spec.queue,
+        key: keys.concurrency.as_deref().or(keys.rate.as_deref()),
+    };
+    let own = |name: &str, key: Option<&str>, across: Across, holds_retries: bool, allowance: Allowance| {
+        let run = Counted { key, ..run.clone() };
+        let dimensions = [key.map(|_| Dimension::Key), Some(across.dimension())];
+        let breadth = breadth(dimensions.into_iter().flatten().min(), allowance.max.is_none());
+        let by = [Dimension::Tenant, across.dimension(), Dimension::Key];
+        let key = Key::of(breadth, &run.text(name, by));
+        Limited { key, breadth, holds_retries, allowed: Allowed::Own(allowance) }
+    };
+    let concurrency = policies.concurrency.as_ref().map(|one| {
+        let allowance = Allowance { max: Some(one.max), rate: None };
+        own(OWN[0], keys.concurrency.as_deref(), one.across, one.holds_retries, allowance)
+    });
+    let rate = policies.rate.as_ref().map(|one| {
+        let allowance = Allowance { max: None, rate: Some(one.rate) };
+        own(OWN[1], keys.rate.as_deref(), one.across, false, allowance)
+    });
+    let shared = rules.iter().filter(|rule| rule.is_for(&run)).map(|rule| rule.limited(&run));
+    Limits::new(concurrency.into_iter().chain(rate).chain(shared.take(RULES_MAX)).collect())
+}
+
+/// A job's keys, filled in; none where it has no template.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// Of its concurrency.
+    pub concurrency: Option<String>,
+    /// Of its rate.
+    pub rate: Option<String>,
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use jiff::SignedDuration;
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use punctual_schedule::Schedule;
 
     use super::*;
-    use crate::id::ShardId;
-
-    fn at(millis: i64) -> Timestamp {
-        Timestamp::from_millisecond(1_800_000_000_000 + millis).unwrap()
-    }
+    use crate::id::Version;
+    use crate::job::{JobState, Spec, Target};
 
     fn number(n: u32) -> NonZeroU32 {
         NonZeroU32::new(n).unwrap()
     }
 
-    fn rate(limit: u32, per_ms: u64, burst: u32) -> Allowance {
-        let per = Duration::from_millis(per_ms);
-        Allowance { rate: Some(Rate { limit: number(limit), per, burst: number(burst) }), ..Allowance::default() }
-    }
-
-    #[test]
-    fn no_more_hold_a_permit_than_the_rule_says() {
-        let two = Allowance { max: Some(number(2)), ..Allowance::default() };
-        let mut gate = Gate::default();
-        assert_eq!(gate.pass(&two, at(0)), Ok(()));
-        assert_eq!(gate.pass(&two, at(0)), Ok(()));
-        assert_eq!(gate.pass(&two, at(0)), Err(Closed::Full));
-        gate.give_back();
-        assert_eq!(gate.pass(&two, at(0)), Ok(()));
-        // A rule that was made stricter lets those end that hold a permit.
-        let one = Allowance { max: Some(number(1)), ..Allowance::default() };
-        gate.give_back();
-        assert_eq!((gate.held, gate.pass(&one, at(0))), (1, Err(Closed::Full)));
-    }
-
-    #[test]
-    fn tokens_come_with_time_and_a_burst_after_a_quiet_one() {
-        let ten_a_second = rate(10, 1_000, 3);
-        let mut gate = Gate::default();
-        for _ in 0..3 {
-            assert_eq!(gate.pass(&ten_a_second, at(0)), Ok(()));
-        }
-        assert_eq!(gate.pass(&ten_a_second, at(0)), Err(Closed::Until(at(100))));
-        assert_eq!(gate.pass(&ten_a_second, at(100)), Ok(()));
-        assert_eq!(gate.pass(&ten_a_second, at(100)), Err(Closed::Until(at(200))));
-        let passed = (0..5).filter(|_| gate.pass(&ten_a_second, at(60_000)).is_ok()).count();
-        assert_eq!(passed, 3, "a quiet hour saves up no more than a burst");
-    }
-
-    #[test]
-    fn over_any_stretch_a_rate_is_kept() {
-        let mut rng = fastrand::Rng::with_seed(5);
-        for _ in 0..200 {
-            let (limit, burst) = (rng.u32(1..2_000), rng.u32(1..50));
-            let allowance = rate(limit, 1_000, burst);
-            let (mut gate, mut now, mut passed) = (Gate::default(), at(0), 0_u64);
-            let end = at(10_000);
-            while now < end {
-                match gate.pass(&allowance, now) {
-                    Ok(()) => passed += 1,
-                    Err(Closed::Until(next)) => now = next.max(now + SignedDuration::from_millis(rng.i64(0..3))),
-                    Err(Closed::Full) => unreachable!("no maximum"),
-                }
-            }
-            let most = u64::from(limit) * 10 + u64::from(burst);
-            assert!(passed <= most, "{passed} of {most}");
-            // Whoever waits no longer than it has to gets what is there, but for the last milliseconds of each wait.
-            assert!(burst < 10 || passed * 100 >= most * 95, "{passed} of {most}");
+    fn job(n: u64) -> Job {
+        let at = Timestamp::UNIX_EPOCH;
+        Job {
+            id: JobId::new(at, ShardId(3), n),
+            tenant: TenantId(4),
+            version: Version::FIRST,
+            state: JobState::Active,
+            spec: Spec::new("job", Schedule::parse("now").unwrap(), Target::Discard),
+            created_at: at,
+            updated_at: at,
+            carried: None,
         }
     }
 
-    #[test]
-    fn a_gate_that_is_full_gives_no_token_away() {
-        let allowance = Allowance { max: Some(number(1)), ..rate(1, 60_000, 1) };
-        let mut gate = Gate::default();
-        assert_eq!(gate.pass(&allowance, at(0)), Ok(()));
-        assert_eq!(gate.pass(&allowance, at(60_000)), Err(Closed::Full));
-        gate.give_back();
-        assert_eq!(gate.pass(&allowance, at(60_000)), Ok(()));
-        assert!(!gate.is_idle(at(60_000)));
-        gate.give_back();
-        assert!(gate.is_idle(at(120_000)) && !gate.is_idle(at(119_999)));
+    fn limited(job: &mut Job, across: Across) {
+        let key: Template = "{payload.customer}".parse().unwrap();
+        let rate = Rate { limit: number(5), per: Duration::from_secs(1), burst: number(1) };
+        let concurrency = Concurrency { max: number(1), key: Some(key), across, holds_retries: true };
+        job.spec.policies.concurrency = Some(concurrency);
+        job.spec.policies.rate = Some(RateLimit { rate, key: None, across });
+    }
+
+    fn rule(name: &str, by: &[Dimension]) -> Rule {
+        Rule {
+            name: name.into(),
+            tenant: None,
+            queue: None,
+            kind: None,
+            by: by.to_vec(),
+            allowance: Allowance::default(),
+            holds_retries: false,
+        }
+    }
+
+    fn keys(key: &str) -> Keys {
+        Keys { concurrency: Some(key.into()), rate: None }
     }
 
     #[test]
     fn keys_are_apart_where_the_rule_says_and_nowhere_else() {
-        let rule = Rule {
-            name: "per-customer".into(),
-            tenant: None,
-            queue: Some("mail".into()),
-            kind: None,
-            by: vec![Dimension::Tenant, Dimension::Key],
-            allowance: Allowance::default(),
-        };
-        let run = Counted {
-            job: JobId::new(at(0), ShardId(3), 7),
-            tenant: TenantId(4),
-            kind: None,
-            queue: "mail",
-            key: Some("acme"),
-        };
+        let rule = Rule { queue: Some("mail".into()), ..rule("x", &[Dimension::Tenant, Dimension::Key]) };
+        let id = |n| JobId::new(Timestamp::UNIX_EPOCH, ShardId(3), n);
+        let run =
+            Counted { job: id(7), tenant: TenantId(4), kind: None, queue: "mail", key: Some("acme") };
         assert!(rule.is_for(&run));
         assert!(!rule.is_for(&Counted { queue: "reports", ..run.clone() }));
         assert!(!rule.is_for(&Counted { key: None, ..run.clone() }), "it has nothing to be counted by");
-        let other_job = Counted { job: JobId::new(at(0), ShardId(4), 8), ..run.clone() };
-        assert_eq!(rule.text(&run), rule.text(&other_job));
-        assert_ne!(rule.text(&run), rule.text(&Counted { key: Some("other"), ..run.clone() }));
-        assert_ne!(rule.text(&run), rule.text(&Counted { tenant: TenantId(5), ..run.clone() }));
-        let all = Rule { by: Vec::new(), queue: None, name: "all".into(), ..rule.clone() };
-        assert!(rule.breadth() < all.breadth());
+        assert_eq!(rule.limited(&run), rule.limited(&Counted { job: id(8), ..run.clone() }));
+        assert_ne!(rule.limited(&run), rule.limited(&Counted { key: Some("other"), ..run.clone() }));
+        assert_ne!(rule.limited(&run), rule.limited(&Counted { tenant: TenantId(5), ..run.clone() }));
+        let other = Rule { queue: Some("reports".into()), ..rule.clone() };
+        assert!(!rule.meets(&other) && rule.meets(&rule) && other.meets(&Rule { queue: None, ..rule.clone() }));
+    }
+
+    #[test]
+    fn a_job_shares_its_limits_as_far_as_it_says() {
+        for across in Across::ALL {
+            let (mut one, mut other) = (job(1), job(2));
+            [&mut one, &mut other].map(|job| limited(job, across));
+            let is_shared = across != Across::Job;
+            let limits = of_job(&one, &keys("acme"), &[]);
+            assert_eq!(limits.len(), 2);
+            assert_eq!(limits == of_job(&other, &keys("acme"), &[]), is_shared, "{across:?}");
+            let elsewhere = of_job(&one, &keys("other"), &[]);
+            assert_ne!(limits.all()[0], elsewhere.all()[0]);
+            assert_eq!(limits.all()[1], elsewhere.all()[1], "its rate has no key");
+            other.tenant = TenantId(9);
+            assert_ne!(limits, of_job(&other, &keys("acme"), &[]), "tenants share nothing of their own");
+        }
+        assert_eq!(of_job(&job(1), &Keys::default(), &[]), Limits::NONE);
+    }
+
+    #[test]
+    fn narrow_ones_are_passed_first_whatever_they_are_called() {
+        let mut job = job(1);
+        limited(&mut job, Across::Tenant);
+        let rules =
+            [rule("a", &[]), rule("b", &[Dimension::Queue]), rule("c", &[Dimension::Key, Dimension::Tenant])];
+        let limits = of_job(&job, &keys("acme"), &rules);
+        let breadths: Vec<u8> = limits.all().iter().map(|limited| limited.breadth).collect();
+        assert_eq!(breadths.len(), 5);
+        assert!(breadths.is_sorted());
+        assert_eq!(limits.all()[4].allowed, Allowed::Rule("a".into()), "all runs together are the widest");
+        // Own rates have no permit, rules always.
+        assert_eq!(limits.permits(5).count(), 4);
+        assert_eq!(limits.permits(0).count(), 0);
+    }
+
+    #[test]
+    fn a_retry_keeps_its_permits_up_to_the_first_that_does_not_hold() {
+        let mut job = job(1);
+        limited(&mut job, Across::Job);
+        let limits = of_job(&job, &keys("acme"), &[rule("all", &[])]);
+        assert_eq!([0, 1, 2, 3].map(|passed| limits.kept(passed)), [0, 1, 1, 1]);
+        job.spec.policies.concurrency.as_mut().unwrap().holds_retries = false;
+        assert_eq!(of_job(&job, &keys("acme"), &[rule("all", &[])]).kept(3), 0);
+    }
+
+    #[test]
+    fn a_key_is_pinned() {
+        // Gates are stored under it.
+        assert_eq!(Key::of(3, "x"), Key::of(3, "x"));
+        assert_ne!(Key::of(3, "x"), Key::of(4, "x"));
+        assert_eq!(Key(17).shard(4), ShardId(1));
     }
 }
