@@ -9,7 +9,8 @@ use crate::directory::sync_directory;
 use crate::error::OpenError;
 
 /// What came after the first format, in order.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0002_lapses.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0002_lapses.sql"), include_str!("migrations/0003_limits.sql")];
 
 /// The format this version writes.
 pub(crate) const FORMAT: i64 = 1 + MIGRATIONS.len() as i64;
@@ -168,7 +169,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("punctual.db");
         let first = open_writer(&path, None, 4).unwrap();
-        first.execute_batch("drop table lapses; pragma user_version = 1;").unwrap();
+        first
+            .execute_batch(
+                "drop table lapses; drop table limited; drop table tokens; drop table rules; pragma user_version = 1;",
+            )
+            .unwrap();
         drop(first);
         for _ in 0..2 {
             let connection = open_writer(&path, None, 4).unwrap();

@@ -202,7 +202,7 @@ impl Postgres {
             match what {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
-                    entry.run.update(job);
+                    entry.run.update(job, &change.put.limits);
                     open.push(&entry, now);
                 }
                 OpenRuns::CancelPending => {

@@ -23,16 +23,35 @@ pub const GO_ON_MAX: usize = 1_000;
 #[derive(Clone, Debug, Default)]
 pub struct Gates {
     rules: BTreeMap<Arc<str>, Rule>,
-    gates: HashMap<Key, Passage>,
+    gates: HashMap<Key, Entrance>,
     /// Gates whose line goes on at a time.
     timers: BTreeSet<(Timestamp, Key)>,
     /// Gates at which something came back, or somebody left.
     touched: Vec<Key>,
+    /// Gates that gave tokens, if somebody writes them down.
+    spent: Option<Vec<Key>>,
+}
+
+/// A gate as a store writes it down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// Its key.
+    pub key: Key,
+    /// The rule it is of, if an administrator set it.
+    pub rule: Option<Arc<str>>,
+    /// How many hold a permit.
+    pub held: u32,
+    /// How many stand in its line.
+    pub waiting: u64,
+    /// When its bucket is full, in nanoseconds since 1970.
+    pub full_at: i64,
+    /// When its line is looked at.
+    pub next_at: Option<Timestamp>,
 }
 
 /// A gate with its line.
 #[derive(Clone, Debug, Default)]
-struct Passage {
+struct Entrance {
     gate: Gate,
     /// How many stand in its line.
     waiting: u64,
@@ -43,6 +62,22 @@ struct Passage {
 }
 
 impl Gates {
+    /// None yet, for a store that writes down what [`Gates::spent`] says.
+    pub fn written() -> Self {
+        Gates { spent: Some(Vec::new()), ..Gates::default() }
+    }
+
+    /// A gate that gave a token, and when its bucket is full.
+    pub fn spent(&mut self) -> Option<(Key, i64)> {
+        let key = self.spent.as_mut()?.pop()?;
+        Some((key, self.gates.get(&key).map_or(0, |entrance| entrance.gate.full_at)))
+    }
+
+    /// Whether there is a gate to look at.
+    pub fn is_touched(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
     /// All rules, by name.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.values()
@@ -51,7 +86,7 @@ impl Gates {
     /// Changes a rule. The lines of its gates are looked at.
     pub fn change_rule(&mut self, change: RuleChange, now: Timestamp) {
         let RuleChange { name, rule } = change;
-        let of_rule = |(_, passage): &(&Key, &Passage)| passage.waiting > 0 && passage.rule.as_ref() == Some(&name);
+        let of_rule = |(_, entrance): &(&Key, &Entrance)| entrance.waiting > 0 && entrance.rule.as_ref() == Some(&name);
         let waiting: Vec<Key> = self.gates.iter().filter(of_rule).map(|(key, _)| *key).collect();
         match rule {
             Some(rule) => self.rules.insert(name, rule),
@@ -66,8 +101,8 @@ impl Gates {
         let mut gates = run.passed;
         let limits = run.limits.clone();
         for limited in &limits.all()[usize::from(gates).min(limits.len())..] {
-            let passage = self.gates.entry(limited.key).or_default();
-            let closed = match passage.waiting {
+            let entrance = self.gates.entry(limited.key).or_default();
+            let closed = match entrance.waiting {
                 0 => self.pass(limited, now),
                 _ => Err(None),
             };
@@ -117,8 +152,8 @@ impl Gates {
             if after.permits().any(|kept| kept.key == limited.key) {
                 continue;
             }
-            if let Some(passage) = self.gates.get_mut(&limited.key) {
-                passage.gate.give_back();
+            if let Some(entrance) = self.gates.get_mut(&limited.key) {
+                entrance.gate.give_back();
             }
             self.touched.push(limited.key);
         }
@@ -128,14 +163,8 @@ impl Gates {
     pub fn touched(&mut self) -> Option<Key> {
         loop {
             let key = self.touched.pop()?;
-            if self.gates.get(&key).is_some_and(|passage| passage.waiting > 0) {
+            if self.gates.get(&key).is_some_and(|entrance| entrance.waiting > 0) {
                 return Some(key);
-            }
-            // Most gates are gone with their last permit.
-            if let Some(passage) = self.gates.get(&key)
-                && passage.gate == Gate::default()
-            {
-                self.gates.remove(&key);
             }
         }
     }
@@ -147,8 +176,8 @@ impl Gates {
         let ripe: Vec<_> = self.timers.iter().take_while(is_ripe).filter(is_ours).copied().collect();
         for (at, key) in ripe {
             self.timers.remove(&(at, key));
-            if let Some(passage) = self.gates.get_mut(&key) {
-                passage.next_at = None;
+            if let Some(entrance) = self.gates.get_mut(&key) {
+                entrance.next_at = None;
             }
             self.touched.push(key);
         }
@@ -161,11 +190,11 @@ impl Gates {
 
     /// A gate is looked at then, or before.
     pub fn look_at(&mut self, key: Key, at: Timestamp) {
-        let passage = self.gates.entry(key).or_default();
-        if passage.next_at.is_some_and(|known| known <= at) {
+        let entrance = self.gates.entry(key).or_default();
+        if entrance.next_at.is_some_and(|known| known <= at) {
             return;
         }
-        if let Some(known) = passage.next_at.replace(at) {
+        if let Some(known) = entrance.next_at.replace(at) {
             self.timers.remove(&(known, key));
         }
         self.timers.insert((at, key));
@@ -182,6 +211,37 @@ impl Gates {
         true
     }
 
+    /// A gate as it was written down.
+    pub fn recall_gate(&mut self, passage: Passage) {
+        let Passage { key, rule, held, waiting, full_at, next_at } = passage;
+        self.gates.insert(key, Entrance { gate: Gate { held, full_at }, waiting, next_at: None, rule });
+        if let Some(at) = next_at {
+            self.look_at(key, at);
+        }
+    }
+
+    /// All gates, to be written down.
+    pub fn passages(&self) -> impl Iterator<Item = Passage> {
+        self.gates.iter().map(|(key, entrance)| Passage {
+            key: *key,
+            rule: entrance.rule.clone(),
+            held: entrance.gate.held,
+            waiting: entrance.waiting,
+            full_at: entrance.gate.full_at,
+            next_at: entrance.next_at,
+        })
+    }
+
+    /// Gates to look at, whose time has come.
+    pub fn touch(&mut self, keys: impl IntoIterator<Item = Key>) {
+        for key in keys {
+            if let Some(at) = self.gates.get_mut(&key).and_then(|entrance| entrance.next_at.take()) {
+                self.timers.remove(&(at, key));
+            }
+            self.touched.push(key);
+        }
+    }
+
     /// A rule as it is found when the store is opened.
     pub fn recall_rule(&mut self, rule: Rule) {
         self.rules.insert(Arc::clone(&rule.name), rule);
@@ -192,17 +252,12 @@ impl Gates {
         self.gates.entry(key).or_default().gate.full_at = full_at;
     }
 
-    /// When the bucket of a key is full, in nanoseconds since 1970.
-    pub fn full_at(&self, key: Key) -> i64 {
-        self.gates.get(&key).map_or(0, |passage| passage.gate.full_at)
-    }
-
     /// Forgets gates that say nothing, and returns the keys of those that had given tokens.
     pub fn forget_idle(&mut self, now: Timestamp) -> Vec<Key> {
         let mut forgotten = Vec::new();
-        self.gates.retain(|key, passage| {
-            let is_kept = passage.waiting > 0 || passage.next_at.is_some() || !passage.gate.is_idle(now);
-            if !is_kept && passage.gate.full_at != 0 {
+        self.gates.retain(|key, entrance| {
+            let is_kept = entrance.waiting > 0 || entrance.next_at.is_some() || !entrance.gate.is_idle(now);
+            if !is_kept && entrance.gate.full_at != 0 {
                 forgotten.push(*key);
             }
             is_kept
@@ -212,7 +267,7 @@ impl Gates {
 
     /// How many hold a permit of a key and how many wait for one.
     pub fn counts(&self, key: Key) -> (u32, u64) {
-        self.gates.get(&key).map_or((0, 0), |passage| (passage.gate.held, passage.waiting))
+        self.gates.get(&key).map_or((0, 0), |entrance| (entrance.gate.held, entrance.waiting))
     }
 
     fn allowance(&self, limited: &Limited) -> Allowance {
@@ -226,6 +281,9 @@ impl Gates {
     fn pass(&mut self, limited: &Limited, now: Timestamp) -> Result<(), Option<Timestamp>> {
         let allowance = self.allowance(limited);
         let passed = self.named(limited).gate.pass(&allowance, limited.has_permit(), now);
+        if let (Ok(()), Some(_), Some(spent)) = (passed, allowance.rate, &mut self.spent) {
+            spent.push(limited.key);
+        }
         passed.map_err(|closed| match closed {
             Closed::Full => None,
             Closed::Until(at) => Some(at),
@@ -240,18 +298,18 @@ impl Gates {
     }
 
     fn unstand(&mut self, key: Key) {
-        if let Some(passage) = self.gates.get_mut(&key) {
-            passage.waiting = passage.waiting.saturating_sub(1);
+        if let Some(entrance) = self.gates.get_mut(&key) {
+            entrance.waiting = entrance.waiting.saturating_sub(1);
         }
     }
 
-    fn named(&mut self, limited: &Limited) -> &mut Passage {
-        let passage = self.gates.entry(limited.key).or_default();
+    fn named(&mut self, limited: &Limited) -> &mut Entrance {
+        let entrance = self.gates.entry(limited.key).or_default();
         if let Allowed::Rule(name) = &limited.allowed
-            && passage.rule.is_none()
+            && entrance.rule.is_none()
         {
-            passage.rule = Some(Arc::clone(name));
+            entrance.rule = Some(Arc::clone(name));
         }
-        passage
+        entrance
     }
 }

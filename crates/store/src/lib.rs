@@ -27,7 +27,7 @@ pub use admission::{Admission, Admitted, is_ruled};
 pub use attendance::{Attendance, Attendances};
 pub use error::{Error, Refused};
 pub use figures::{Durations, Fault, Figures, Replica, Waiting};
-pub use gates::{GO_ON_MAX, Gates};
+pub use gates::{GO_ON_MAX, Gates, Passage};
 pub use health::Health;
 pub use line::{MARK, line_of, may_take};
 pub use lists::Lists;

@@ -6,7 +6,7 @@ mod runs;
 mod search;
 
 pub(crate) use jobs::{
-    due, is_due, job_by_key, job_versions, jobs, list_jobs, next_available_at, read_job, request, tenants,
+    due, is_due, job_by_key, job_versions, jobs, list_jobs, next_available_at, read_job, request, rules, tenants,
 };
 pub(crate) use operations::{decode, operation, operations, runnable};
 pub(crate) use runs::{lapsed, ledger, run};

@@ -49,11 +49,11 @@ impl State {
     pub(super) fn promote(&mut self, now: Timestamp) {
         while let Some(&(at, sequence)) = self.delayed.first().filter(|(at, _)| *at <= now) {
             self.delayed.remove(&(at, sequence));
-            if let Some(mut run) = self.open.get(&sequence).map(|entry| entry.run.clone()) {
-                self.enqueue(&mut run, now);
-                if let Some(entry) = self.open.get_mut(&sequence) {
-                    entry.run = run;
-                }
+            let Some(mut run) = self.open.get(&sequence).map(|entry| entry.run.clone()) else { continue };
+            self.unstand(&run);
+            self.enqueue(&mut run, now);
+            if let Some(entry) = self.open.get_mut(&sequence) {
+                entry.run = run;
             }
         }
     }
