@@ -12,6 +12,7 @@ use crate::bodies::Bodies;
 use crate::clock::{Clock, Entropy};
 use crate::desk::{Desk, Seat};
 use crate::error::Error;
+use crate::limits::Known;
 use crate::metrics::Metrics;
 use crate::timetables::Timetables;
 use crate::wake::Wakes;
@@ -27,6 +28,7 @@ pub struct Engine {
     pub(crate) wakes: Arc<Wakes>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) limits: Arc<Known>,
 }
 
 impl Engine {
@@ -47,6 +49,7 @@ impl Engine {
             wakes: Arc::default(),
             desk: Arc::default(),
             metrics,
+            limits: Arc::default(),
         }
     }
 

@@ -4,7 +4,7 @@
 //! [`Store`](punctual_store::Store), so that a test or a simulator can move them. One step, one file:
 //! [`register`], `horizon`, [`fire`], `claim`, [`complete`], [`lapse`], [`reclaim`], [`history`], `retain`; beside it [`operations`], long
 //! work over many runs, such as a [`backfill`]. [`Node::start`] starts their loops.
-//! [`warnings`] are what its newest runs say about a job.
+//! [`limits`] decides what runs share with others. [`warnings`] are what its newest runs say about a job.
 //! [`timetables`] turns schedules into slots once for all jobs that share one; [`wheel`] holds the due entries of
 //! the near horizon, in time order; `desk` knows which workers have room; `pass` is the one loop driver.
 
@@ -33,6 +33,7 @@ pub mod complete;
 pub mod fire;
 pub mod history;
 pub mod lapse;
+pub mod limits;
 pub mod operations;
 pub mod reclaim;
 pub mod register;

@@ -401,6 +401,7 @@ impl Engine {
             };
             timeouts::first_start(&job.spec.policies.timeouts, from, due_at)
         };
+        let limits = self.limits_of(job);
         let births = slots.iter().enumerate().map(|(index, slot)| Birth {
             cause: owed.cause,
             part: owed.part,
@@ -408,6 +409,7 @@ impl Engine {
             start_by: start_by(*slot, starts_at(index)),
             overlap,
             previous: slot_before(overlap, &timetable, *slot),
+            limits: limits.clone(),
             ..birth(job, *slot, starts_at(index), &mut None, now)
         });
         let effect = Effect::Births { job: job.id, version: job.version, births: births.collect(), is_over };

@@ -11,6 +11,7 @@ use punctual_domain::id::{JobId, ShardId, TenantId, Version};
 use punctual_domain::job::{Carried, Job, JobState, Pause, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::policy::limit::Limits;
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::timeouts;
 use punctual_domain::run::{Cause, Run};
@@ -139,6 +140,7 @@ impl Engine {
             unfired: Vec::new(),
             birth: None,
             open_runs: OpenRuns::Keep,
+            limits: Limits::NONE,
             lets_overlap: false,
             ledger: Vec::new(),
             request,
@@ -146,7 +148,8 @@ impl Engine {
         };
         let next_slot = match put.job.spec.schedule.kind {
             Kind::Now => {
-                put.birth = Some(birth(&put.job, Cause::Schedule, now, 0, None));
+                let birth = birth(&put.job, Cause::Schedule, now, 0, None);
+                put.birth = Some(Birth { limits: self.limits_of(&put.job), ..birth });
                 Some(now)
             }
             _ => {
@@ -333,6 +336,7 @@ impl Engine {
             // Two triggers of the same millisecond are two runs: the part keeps them apart.
             let part = self.entropy.bits() as u32;
             let birth = birth(&stored.job, Cause::Trigger, now, part, correlation_id.clone());
+            let birth = Birth { limits: self.limits_of(&stored.job), ..birth };
             let version = stored.job.version;
             let timetable = self.timetables.of(&stored.job);
             let is_over = timetable.is_ok_and(|timetable| is_out_of_slots(&stored, &timetable, now));
@@ -340,6 +344,7 @@ impl Engine {
             match self.heard(self.store.trigger(vec![trigger], now).await)?.into_iter().next() {
                 Some(Ok(run)) => {
                     self.wakes.claimable();
+                    self.note_limited(&run);
                     return Ok(run);
                 }
                 Some(Err(Refused::WrongVersion { .. })) => {}
@@ -465,6 +470,7 @@ impl Engine {
             unfired,
             birth: None,
             open_runs: change.open_runs,
+            limits: self.limits_of(&job),
             lets_overlap: lets_overlap(&old.job, &job),
             ledger: ledger.into_iter().collect(),
             request: None,
@@ -628,6 +634,7 @@ fn birth(job: &Job, cause: Cause, at: Timestamp, part: u32, correlation_id: Opti
         claimed_by: None,
         overlap: job.spec.policies.overlap,
         previous: None,
+        limits: Limits::NONE,
     }
 }
 
