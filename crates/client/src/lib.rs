@@ -14,6 +14,7 @@ mod error;
 pub mod import;
 mod jobs;
 pub mod list;
+mod limits;
 mod meta;
 mod nodes;
 mod operations;

@@ -62,9 +62,14 @@ impl Engine {
     /// After a commit: a run that waits for a limit is looked after by this node until the owner of its gate has heard of it.
     pub(crate) fn note_limited(&self, run: &Run) {
         if matches!(run.state, RunState::Pending(_)) && !run.has_passed() && !run.is_behind() {
-            self.limits.has_waits.store(true, Ordering::SeqCst);
-            self.limits.waits.notify_one();
+            self.look_at_limits();
         }
+    }
+
+    /// Runs may wait for limits that this node has not heard of.
+    pub(crate) fn look_at_limits(&self) {
+        self.limits.has_waits.store(true, Ordering::SeqCst);
+        self.limits.waits.notify_one();
     }
 
     /// Reads the rules anew.
@@ -102,8 +107,7 @@ impl Engine {
     async fn change_rule(&self, change: RuleChange) -> Result<(), Error> {
         self.heard(self.store.put_rules(vec![change], self.clock.now()).await)?;
         self.read_rules().await?;
-        self.limits.has_waits.store(true, Ordering::SeqCst);
-        self.limits.waits.notify_one();
+        self.look_at_limits();
         Ok(())
     }
 

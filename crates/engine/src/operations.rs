@@ -261,6 +261,7 @@ impl Engine {
         if !stepped.runs.is_empty() {
             self.wakes.claimable();
         }
+        stepped.runs.iter().for_each(|run| self.note_limited(run));
         tell_end(&stepped.operation);
     }
 

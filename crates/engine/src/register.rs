@@ -91,12 +91,16 @@ impl Engine {
         let requests: Vec<Option<String>> = puts.iter().map(request_key).collect();
         let dues: Vec<Due> = puts.iter().filter_map(|put| put.due).collect();
         let has_births = puts.iter().any(|put| put.birth.is_some());
+        let has_limits = puts.iter().flat_map(|put| &put.birth).any(|birth| !birth.limits.is_empty());
         let stored = self.heard(self.store.put_jobs(puts, now).await)?;
         // Telling of one that was refused does no harm.
         self.metrics.registered.inc_by(stored.iter().filter(|answer| answer.is_ok()).count() as u64);
         self.wakes.offer(dues);
         if has_births {
             self.wakes.claimable();
+        }
+        if has_limits {
+            self.look_at_limits();
         }
         for (((place, registered), answer), request) in places.into_iter().zip(stored).zip(requests) {
             answers[place] = Some(match answer {
@@ -394,6 +398,7 @@ impl Engine {
                 Some(Ok(())) => {
                     self.wakes.offer(dues);
                     self.wakes.claimable(); // Waiting runs may have another lane or queue by now.
+                    self.look_at_limits();
                     return Ok(registered);
                 }
                 // It was changed since it was read.

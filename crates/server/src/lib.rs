@@ -15,6 +15,7 @@ mod error;
 mod front;
 mod import;
 mod jobs;
+mod limits;
 mod meta;
 mod nodes;
 mod once;

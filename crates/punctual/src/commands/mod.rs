@@ -7,6 +7,7 @@ pub(crate) mod copy;
 pub(crate) mod dead_letter;
 pub(crate) mod explain;
 pub(crate) mod job;
+pub(crate) mod limit;
 pub(crate) mod migrate;
 pub(crate) mod moment;
 pub(crate) mod node;

@@ -94,6 +94,7 @@ enum WaitingFor {
     Capacity,
     Retry,
     EarlierRun,
+    Limit,
 }
 
 /// The word of a choice, as the API has it.

@@ -92,6 +92,8 @@ pub(super) struct Flags {
     retry_cap: Option<Duration>,
     #[command(flatten)]
     limits: limits::Flags,
+    #[command(flatten)]
+    sharing: sharing::Flags,
     /// How long an attempt may take [default: 5m]
     #[arg(long, value_name = "PERIOD", help_heading = "Policies")]
     timeout: Option<Duration>,
@@ -176,6 +178,7 @@ impl Flags {
             cap: self.retry_cap,
             ..Retry::default()
         })?);
+        over.extend(self.sharing.over()?);
         Ok(over)
     }
 
