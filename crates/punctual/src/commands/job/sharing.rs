@@ -23,7 +23,7 @@ pub(super) struct Flags {
     /// Counted together with runs of this: job, type, queue or tenant [default: job]
     #[arg(long, value_name = "WORD", help_heading = "Sharing")]
     concurrency_across: Option<String>,
-    /// Whether a run that waits for its next attempt lets others pass meanwhile: true or false [default: true]
+    /// Whether a run that waits for its next attempt keeps its permit: true or false [default: true]
     #[arg(long, value_name = "BOOL", help_heading = "Sharing")]
     concurrency_holds_retries: Option<bool>,
     /// So many starts in a time, such as 10/s or 100/1m; `off` takes the limit away

@@ -18,7 +18,7 @@ use punctual_api::{Duration, Payload};
 use punctual_client::{Answer, Client, JobRef};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::limits;
+use super::{limits, sharing};
 use crate::commands::dead_letter::time;
 use crate::failure::Failure;
 
