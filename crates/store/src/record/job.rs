@@ -512,6 +512,10 @@ fn decode_failures(record: &FailuresRecord) -> Option<Failures> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
+    use punctual_domain::policy::limit::{Across, Concurrency, Rate, RateLimit};
+
     use super::*;
     use jiff::Timestamp;
     use punctual_domain::ShardId;
