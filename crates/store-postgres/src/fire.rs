@@ -222,10 +222,12 @@ impl Postgres {
             fired[*place] = Err(refused.clone());
         }
         let mut moves = Moves::default();
+        // Those that have limits were counted when they were settled.
         fired
             .iter()
             .flatten()
             .flatten()
+            .filter(|entry| entry.run.limits.is_empty())
             .for_each(|entry| moves.push(entry.run.lane, None, Some(entry.line(now))));
         self.depth.apply(&moves);
         let is_held = |entry: &&Entry| entry.run.lease().is_some();

@@ -143,6 +143,8 @@ struct Settling<'t, 'c> {
     gates: Gates,
     held: BTreeMap<Key, u8>,
     written: Settled,
+    /// Who came to which line in this transaction.
+    standing: HashMap<Key, Vec<Sequence>>,
     now: Timestamp,
 }
 
@@ -180,7 +182,8 @@ impl Postgres {
         }
         let gates = self.hold(transaction, wanted.values(), &journal.touched).await?;
         let held = wanted.iter().map(|(key, limited)| (*key, limited.breadth)).collect();
-        let mut settling = Settling { transaction, gates, held, written: Settled::new(), now };
+        let (written, standing) = (Settled::new(), HashMap::new());
+        let mut settling = Settling { transaction, gates, held, written, standing, now };
         for (before, stood, after) in &journal.changed {
             if *stood {
                 settling.gates.leave(before);
@@ -197,7 +200,7 @@ impl Postgres {
         settling.write(self).await
     }
 
-    /// Locks gates, in their order. Those that are not there yet are made first, in a transaction of their own: nobody waits for it.
+    /// Locks gates, in their order. Those that are not there yet are made, in the same order.
     async fn hold(
         &self,
         transaction: &Work<'_>,
@@ -215,7 +218,7 @@ impl Postgres {
             if missing.is_empty() {
                 break;
             }
-            self.ensure_gates(&missing).await?;
+            self.ensure_gates(transaction, &missing).await?;
             rows = transaction.query(&lock, &[&keys]).await?;
         }
         let mut gates = Gates::default();
@@ -247,7 +250,7 @@ impl Postgres {
         Ok(gates)
     }
 
-    async fn ensure_gates(&self, missing: &[&Limited]) -> Result<(), Failed> {
+    async fn ensure_gates(&self, transaction: &Work<'_>, missing: &[&Limited]) -> Result<(), Failed> {
         let mut missing = missing.to_vec();
         missing.sort_by_key(|limited| (limited.breadth, limited.key));
         let keys: Vec<i64> = missing.iter().map(|limited| column(limited.key)).collect();
@@ -261,10 +264,9 @@ impl Postgres {
                 Allowed::Own(_) => None,
             })
             .collect();
-        let client = self.connection().await?;
-        let ensure = client.prepare_cached(ENSURE).await?;
+        let ensure = transaction.prepare_cached(ENSURE).await?;
         let values: [&(dyn ToSql + Sync); 4] = [&keys, &breadths, &shards, &rules];
-        client.execute(&ensure, &values).await?;
+        transaction.execute(&ensure, &values).await?;
         Ok(())
     }
 
@@ -420,6 +422,9 @@ impl Settling<'_, '_> {
         if let Some(worker) = entry.wish.filter(|_| entry.run.has_passed()) {
             entry.attempts.extend(claim_born(&mut entry.run, worker, self.now));
         }
+        if let Some(limited) = entry.run.next_limit().filter(|_| entry.run.is_limited()) {
+            self.standing.entry(limited.key).or_default().push(entry.run.sequence);
+        }
         self.written.insert(entry.run.sequence, entry);
     }
 
@@ -428,18 +433,21 @@ impl Settling<'_, '_> {
     async fn go_on(&mut self, freed: &BTreeMap<Key, i64>, limit: usize) -> Result<(), Failed> {
         let mut touched: BTreeSet<(u8, Key)> = BTreeSet::new();
         let mut lines: BTreeMap<Key, BTreeMap<Place, Head>> = BTreeMap::new();
-        let mut gone = 0;
+        let (mut gone, mut is_read) = (0, false);
         loop {
             while let Some(key) = self.gates.touched() {
                 touched.insert((self.held.get(&key).copied().unwrap_or_default(), key));
             }
-            if lines.is_empty() && !touched.is_empty() {
+            if !is_read && !touched.is_empty() {
+                is_read = true;
                 lines = self.heads(touched.iter().map(|(_, key)| *key), freed).await?;
             }
             let Some((_, key)) = touched.pop_first() else { return Ok(()) };
             let mut line = lines.remove(&key).unwrap_or_default();
             // Whoever came to this line in this transaction stands among the others.
-            for entry in self.written.values().filter(|entry| stands_at(&entry.run, key)) {
+            let came = self.standing.remove(&key).unwrap_or_default();
+            let came = came.iter().filter_map(|sequence| self.written.get(sequence));
+            for entry in came.filter(|entry| stands_at(&entry.run, key)) {
                 line.insert(place(&entry.run), Head::Ours(entry.clone()));
             }
             loop {
@@ -483,7 +491,8 @@ impl Settling<'_, '_> {
         let mut closed = BTreeSet::new();
         for row in self.transaction.query(&find, &[&columns, &counts]).await? {
             let key = Key(row.get::<_, i64>(4) as u64);
-            if closed.contains(&key) {
+            // One that was written in this transaction stands where that says.
+            if closed.contains(&key) || self.written.contains_key(&Sequence::from_i64(row.get(0))) {
                 continue;
             }
             let line = lines.entry(key).or_default();
