@@ -10,7 +10,7 @@ use punctual_domain::invariants;
 use punctual_domain::policy::limit::Key;
 use punctual_domain::run::{Run, RunState};
 use punctual_store::check::Checked;
-use punctual_store::record::decode_run;
+use punctual_store::record::{decode_rule, decode_run};
 use punctual_store::transfer::EndedRun;
 use punctual_store::{Error, Gates, RunDetail, line_of};
 use tokio_postgres::Row;
@@ -66,6 +66,11 @@ async fn gates(checked: &mut Checked, transaction: &Transaction<'_>, counted: &G
     for row in transaction.query("select key, held, waiting from gates", &[]).await? {
         let counts = (row.get::<_, i32>(1).unsigned_abs(), row.get::<_, i64>(2).unsigned_abs());
         told.insert(Key(row.get::<_, i64>(0) as u64), counts);
+    }
+    for row in transaction.query("select name, record from rules", &[]).await? {
+        if let Err(error) = decode_rule(row.get(0), row.get::<_, &str>(1).as_bytes()) {
+            checked.find("rules", error.to_string());
+        }
     }
     let known = counted.passages().map(|passage| passage.key).chain(told.keys().copied());
     let known: BTreeSet<Key> = known.collect();
