@@ -12,4 +12,5 @@ mod limits;
 mod openapi;
 mod operations;
 mod refused;
+mod sharing;
 mod world;
