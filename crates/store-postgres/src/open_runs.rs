@@ -55,7 +55,7 @@ impl OpenColumns {
         self.behind.push(is_ordered.then(|| millis(run.scheduled_for)));
         let waits_on = run.next_limit().filter(|_| run.is_limited());
         self.waits_on.push(waits_on.map(|limited| limited.key.0 as i64));
-        if !run.limits.is_empty() {
+        if !run.limits.is_empty() || entry.had.is_some() {
             self.limited.push((entry.clone(), now));
         }
     }

@@ -26,8 +26,9 @@ pub struct Gates {
     gates: HashMap<Key, Entrance>,
     /// Gates whose line goes on at a time.
     timers: BTreeSet<(Timestamp, Key)>,
-    /// Gates at which something came back, or somebody left.
-    touched: Vec<Key>,
+    /// Gates at which something came back, or somebody left; narrow ones first, so that who has passed one is in the line of
+    /// the next when that is looked at.
+    touched: BTreeSet<(u8, Key)>,
     /// Gates that gave tokens, if somebody writes them down.
     spent: Option<Vec<Key>>,
 }
@@ -53,6 +54,8 @@ pub struct Passage {
 #[derive(Clone, Debug, Default)]
 struct Entrance {
     gate: Gate,
+    /// How narrow it is.
+    breadth: u8,
     /// How many stand in its line.
     waiting: u64,
     /// When it is looked at.
@@ -142,7 +145,7 @@ impl Gates {
         {
             self.unstand(limited.key);
             // Who was behind it may pass where it could not.
-            self.touched.push(limited.key);
+            self.touched.insert((limited.breadth, limited.key));
         }
     }
 
@@ -155,14 +158,14 @@ impl Gates {
             if let Some(entrance) = self.gates.get_mut(&limited.key) {
                 entrance.gate.give_back();
             }
-            self.touched.push(limited.key);
+            self.touched.insert((limited.breadth, limited.key));
         }
     }
 
     /// The next gate whose line may go on.
     pub fn touched(&mut self) -> Option<Key> {
         loop {
-            let key = self.touched.pop()?;
+            let (_, key) = self.touched.pop_first()?;
             if self.gates.get(&key).is_some_and(|entrance| entrance.waiting > 0) {
                 return Some(key);
             }
@@ -178,8 +181,8 @@ impl Gates {
             self.timers.remove(&(at, key));
             if let Some(entrance) = self.gates.get_mut(&key) {
                 entrance.next_at = None;
+                self.touched.insert((entrance.breadth, key));
             }
-            self.touched.push(key);
         }
     }
 
@@ -214,7 +217,8 @@ impl Gates {
     /// A gate as it was written down.
     pub fn recall_gate(&mut self, passage: Passage) {
         let Passage { key, rule, held, waiting, full_at, next_at } = passage;
-        self.gates.insert(key, Entrance { gate: Gate { held, full_at }, waiting, next_at: None, rule });
+        let gate = Gate { held, full_at };
+        self.gates.insert(key, Entrance { gate, breadth: 0, waiting, next_at: None, rule });
         if let Some(at) = next_at {
             self.look_at(key, at);
         }
@@ -235,10 +239,11 @@ impl Gates {
     /// Gates to look at, whose time has come.
     pub fn touch(&mut self, keys: impl IntoIterator<Item = Key>) {
         for key in keys {
-            if let Some(at) = self.gates.get_mut(&key).and_then(|entrance| entrance.next_at.take()) {
+            let Some(entrance) = self.gates.get_mut(&key) else { continue };
+            if let Some(at) = entrance.next_at.take() {
                 self.timers.remove(&(at, key));
             }
-            self.touched.push(key);
+            self.touched.insert((entrance.breadth, key));
         }
     }
 
@@ -305,6 +310,7 @@ impl Gates {
 
     fn named(&mut self, limited: &Limited) -> &mut Entrance {
         let entrance = self.gates.entry(limited.key).or_default();
+        entrance.breadth = limited.breadth;
         if let Allowed::Rule(name) = &limited.allowed
             && entrance.rule.is_none()
         {

@@ -67,9 +67,9 @@ async fn advance(world: &World) -> Option<Timestamp> {
     world.store.advance(&Shards::All, world.now, 1_000).await.expect("advance").next_at
 }
 
-/// A job that is registered and due at no time.
+/// A job that is registered and due at no time. All of them are in one shard: limits that are wider are counted in each database.
 async fn registered(world: &mut World, name: &str) -> Job {
-    let job = world.job(name);
+    let job = world.job_of("limited", name);
     world.try_put(world.put(job.clone(), None)).await.expect("registered");
     job
 }
@@ -141,15 +141,16 @@ pub async fn no_more_than_are_allowed_go_on_at_once(store: Arc<dyn Store>) {
     assert_eq!(runs.iter().map(|run| run.state).collect::<Vec<_>>(), [READY, READY, WAITING, WAITING]);
     assert_eq!(runs.iter().map(|run| run.passed).collect::<Vec<_>>(), [1, 1, 0, 0]);
     let (worker, free) = (world.worker(), registered(&mut world, "free").await);
-    let other = born(&world, &free, -9, &Limits::NONE).await;
+    let other = born(&world, &free, -5, &Limits::NONE).await;
     let claimed = world.claim(worker, 9).await;
-    assert_eq!(ids(&claimed), [runs[0].id(), other.id(), runs[1].id()], "others do not wait for them");
+    assert_eq!(ids(&claimed), [runs[0].id(), runs[1].id(), other.id()], "others do not wait for them");
     end(&world, worker, &claimed[0], Verdict::Succeed).await;
     assert_eq!((state(&world, &runs[2]).await, state(&world, &runs[3]).await), (READY, WAITING));
     let next = world.claim(worker, 9).await;
     assert_eq!(ids(&next), [runs[2].id()]);
-    end(&world, worker, &claimed[2], Verdict::Succeed).await;
-    end(&world, worker, &next[0], Verdict::Succeed).await;
+    for run in [&claimed[1], &claimed[2], &next[0]] {
+        end(&world, worker, run, Verdict::Succeed).await;
+    }
     assert_eq!(drain(&mut world, 2).await, [runs[3].id()]);
 }
 
@@ -232,10 +233,10 @@ pub async fn a_run_passes_all_its_limits_narrow_ones_first(store: Arc<dyn Store>
     let claimed = world.claim(worker, 9).await;
     assert_eq!(ids(&claimed), [runs[0].id(), runs[2].id()]);
     end(&world, worker, &claimed[0], Verdict::Succeed).await;
-    // The third customer was there first; the first customer's next has the narrow permit now.
-    let states = [state(&world, &runs[4]).await, state(&world, &runs[1]).await];
+    // The first customer's next comes to the wide line in the same commit, and its slot is the oldest there.
+    let states = [state(&world, &runs[1]).await, state(&world, &runs[4]).await];
     assert_eq!(states, [READY, WAITING]);
-    assert_eq!(world.detail(runs[1].id()).await.run.passed, 1);
+    assert_eq!(world.detail(runs[4].id()).await.run.passed, 1);
     end(&world, worker, &claimed[1], Verdict::Succeed).await;
     let ran = drain(&mut world, 2).await;
     assert_eq!(ran.len(), 4, "{ran:?}");
@@ -577,9 +578,9 @@ pub async fn overlap_comes_before_limits(store: Arc<dyn Store>) {
     let claimed = world.claim(worker, 9).await;
     assert_eq!(ids(&claimed), [first.id()]);
     end(&world, worker, &claimed[0], Verdict::Succeed).await;
-    // Both may have the permit now: one was in line, the other has just been released.
+    // It comes to the line in the commit that lets it go on, and its slot is the older one.
     let ran = drain(&mut world, 1).await;
-    assert_eq!(ran, [beside.id(), behind.id()]);
+    assert_eq!(ran, [behind.id(), beside.id()]);
 }
 
 /// Runs that an operation makes pass gates like any other.
