@@ -32,7 +32,7 @@ const ENSURE: &str = "
 insert into gates (key, breadth, shard, rule)
 select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::text[]) on conflict do nothing";
 
-const LOCK: &str = "
+pub(crate) const LOCK: &str = "
 select key, rule, held, waiting, full_at, next_at from gates where key = any($1) order by breadth, key for update";
 
 /// The first in the lines of gates $1, $2 of each, to learn which other gates they come to.
@@ -53,7 +53,7 @@ with heads as materialized (
 )
 select h.seq, r.revision, r.record, r.line, h.key from heads h left join held r on r.seq = h.seq order by h.key, h.n";
 
-const WRITE: &str = "
+pub(crate) const WRITE: &str = "
 update gates g set held = x.held, waiting = x.waiting, full_at = x.full_at, next_at = x.next_at, rule = x.rule
 from unnest($1::bigint[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[])
     x (key, held, waiting, full_at, next_at, rule) where g.key = any(array[x.key])";
