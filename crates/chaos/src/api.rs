@@ -42,13 +42,15 @@ pub(crate) struct Call {
     pub(crate) body: Option<String>,
     /// Done once, however often it is sent.
     pub(crate) idempotency_key: Option<String>,
+    /// It creates a job with a key of its own, which no other job can have.
+    pub(crate) is_keyed: bool,
     /// Only if the job still has this version: a request that was given up cannot be done later.
     pub(crate) version: Option<u32>,
 }
 
 impl Call {
     pub(crate) fn new(method: Method, path: impl Into<String>) -> Self {
-        Call { method, path: path.into(), body: None, idempotency_key: None, version: None }
+        Call { method, path: path.into(), body: None, idempotency_key: None, is_keyed: false, version: None }
     }
 
     pub(crate) fn body(self, body: &Value) -> Self {
@@ -57,6 +59,17 @@ impl Call {
 
     pub(crate) fn once(self, key: impl Into<String>) -> Self {
         Call { idempotency_key: Some(key.into()), ..self }
+    }
+
+    /// The body of a job that gets a key.
+    pub(crate) fn keyed(self, mut job: Value, key: &str) -> Self {
+        job["key"] = key.into();
+        Call { is_keyed: true, ..self.body(&job) }
+    }
+
+    /// Whether it is done once, also if it arrives at two nodes at the same time.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.idempotency_key.is_some() || self.is_keyed
     }
 
     pub(crate) fn of_version(self, version: u32) -> Self {

@@ -1,9 +1,11 @@
 //! The load: creates, edits, pauses, resumes, deletes and triggers jobs while things go wrong.
 //!
 //! Promise: what was acknowledged, refused or left unknown is kept in the account of each job. A job is changed by one
-//! client at a time. A change names the version it is for and a creation has a key, so that a request whose answer was
-//! lost can be sent again, and one that was given up cannot come back later.
+//! client at a time. A change names the version it is for and a creation has a key, its own or that of the request, so
+//! that a request whose answer was lost can be sent again, one may be sent to two nodes at once, and one that was given
+//! up cannot come back later.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,7 +114,11 @@ impl Setting {
             let node = self.front.wait(random).await;
             let is_first = first_sent.is_none();
             let sent_at = *first_sent.get_or_insert_with(now);
-            match self.front.api.send(node, call, WITHIN).await {
+            let answer = match call.is_repeatable() && random.u8(..4) == 0 {
+                true => self.send_twice(node, call, random).await,
+                false => self.front.api.send(node, call, WITHIN).await,
+            };
+            match answer {
                 answer @ Answer::Done(_) => return Outcome::Done { answer, sent_at },
                 // It never left.
                 Answer::Refused(0, _) if is_first => first_sent = None,
@@ -131,6 +137,28 @@ impl Setting {
             tokio::time::sleep(Duration::from_millis(random.u64(20..200))).await;
         }
         Outcome::Stuck { reason: last }
+    }
+
+    /// Sends a request to two nodes at the same time, as an impatient client does.
+    async fn send_twice(&self, node: SocketAddr, call: &Call, random: &mut Rng) -> Answer {
+        let other = self.front.wait(random).await;
+        let (one, two) =
+            tokio::join!(self.front.api.send(node, call, WITHIN), self.front.api.send(other, call, WITHIN));
+        match (one, two) {
+            (done @ Answer::Done(_), _) | (_, done @ Answer::Done(_)) => done,
+            (unknown @ Answer::Unknown(_), _) | (_, unknown @ Answer::Unknown(_)) => unknown,
+            (Answer::Refused(0, _), refused) | (refused, Answer::Refused(..)) => refused,
+        }
+    }
+
+    /// What came of the creation of a job with a key: if the key is taken, an earlier try was done.
+    async fn found_by_key(&self, key: &str, outcome: Outcome, random: &mut Rng, done: &mut Done) -> Outcome {
+        let Outcome::Refused { status: 409, sent_at, is_first: false, .. } = outcome else { return outcome };
+        let call = Call::new(Method::GET, format!("/v1/jobs/key/{key}"));
+        match self.perform(&call, random, false, done).await {
+            Outcome::Done { answer, .. } => Outcome::Done { answer, sent_at },
+            other => other,
+        }
     }
 
     /// A job as a node shows it: its version, state and when it was last changed.
@@ -219,9 +247,20 @@ pub(crate) async fn create(setting: Arc<Setting>, client: u64, pace: Duration) -
 
 async fn register(setting: &Setting, mut account: Account, random: &mut Rng, done: &mut Done) {
     let body = account.body(&account.schedule, &setting.urls);
-    let call = Call::new(Method::POST, "/v1/jobs").body(&body).once(account.name.clone());
+    let call = Call::new(Method::POST, "/v1/jobs");
     let gives_up = random.u8(..10) == 0;
-    match setting.perform(&call, random, gives_up, done).await {
+    let outcome = match random.bool() {
+        true => {
+            let call = call.body(&body).once(account.name.clone());
+            setting.perform(&call, random, gives_up, done).await
+        }
+        false => {
+            let call = call.keyed(body, &account.name);
+            let outcome = setting.perform(&call, random, gives_up, done).await;
+            setting.found_by_key(&account.name, outcome, random, done).await
+        }
+    };
+    match outcome {
         Outcome::Done { answer, sent_at } => {
             let at = now();
             let job = answer.json().unwrap_or_default();
