@@ -11,6 +11,7 @@ mod object;
 pub mod backfill;
 pub mod dead_letter;
 pub mod duration;
+pub mod forecast;
 pub mod health;
 pub mod import;
 pub mod job;

@@ -196,6 +196,23 @@ impl Target {
             Target::Discard => "discard",
         }
     }
+
+    /// Where its runs go, coarsely: what jobs that load the same thing share. `http api.example.com`, `function report`,
+    /// `discard`.
+    pub fn destination(&self) -> String {
+        match self {
+            Target::Http(http) => format!("http {}", host(&http.url)),
+            Target::Function { name } => format!("function {name}"),
+            Target::Discard => "discard".into(),
+        }
+    }
+}
+
+/// The host of a URL, and its port if it names one.
+pub fn host(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default().to_ascii_lowercase()
 }
 
 /// An HTTP callback, as registered. The worker checks the address again at every call.
@@ -247,5 +264,27 @@ impl Job {
     /// At most so many fires, if the schedule says.
     pub fn max_fires(&self) -> Option<NonZeroU64> {
         self.spec.schedule.bounds.max_fires
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_is_what_jobs_that_load_the_same_share() {
+        for (url, wanted) in [
+            ("https://api.example.com/v1/hook?x=1", "api.example.com"),
+            ("http://API.Example.com", "api.example.com"),
+            ("http://user:pass@host:8080#there", "host:8080"),
+            ("http://[::1]:7171/", "[::1]:7171"),
+            ("https://a.example?b=c://d/e", "a.example"),
+        ] {
+            assert_eq!(host(url), wanted, "{url}");
+            let http = Http { url: url.into(), method: Method::Post, headers: Vec::new() };
+            assert_eq!(Target::Http(http).destination(), format!("http {wanted}"));
+        }
+        assert_eq!(Target::Function { name: "report".into() }.destination(), "function report");
+        assert_eq!(Target::Discard.destination(), "discard");
     }
 }

@@ -9,7 +9,9 @@ use punctual_schedule::Tzdb;
 use punctual_store::{Home, Store};
 
 use crate::bodies::Bodies;
+use crate::census::Censuses;
 use crate::clock::{Clock, Entropy};
+use crate::crowd::Crowds;
 use crate::desk::{Desk, Seat};
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -27,6 +29,8 @@ pub struct Engine {
     pub(crate) wakes: Arc<Wakes>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) censuses: Arc<tokio::sync::Mutex<Censuses>>,
+    pub(crate) crowds: Arc<Crowds>,
 }
 
 impl Engine {
@@ -47,6 +51,8 @@ impl Engine {
             wakes: Arc::default(),
             desk: Arc::default(),
             metrics,
+            censuses: Arc::default(),
+            crowds: Arc::default(),
         }
     }
 

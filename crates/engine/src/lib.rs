@@ -4,14 +4,17 @@
 //! [`Store`](punctual_store::Store), so that a test or a simulator can move them. One step, one file:
 //! [`register`], `horizon`, [`fire`], `claim`, [`complete`], [`lapse`], [`reclaim`], [`history`], `retain`; beside it [`operations`], long
 //! work over many runs, such as a [`backfill`]. [`Node::start`] starts their loops.
-//! [`warnings`] are what its newest runs say about a job.
+//! [`warnings`] are what its newest runs say about a job, [`crowd`] what its neighbours in time do; [`forecast`] tells how many slots
+//! are planned, from a `census` of the jobs and the `curve` of each schedule.
 //! [`timetables`] turns schedules into slots once for all jobs that share one; [`wheel`] holds the due entries of
 //! the near horizon, in time order; `desk` knows which workers have room; `pass` is the one loop driver.
 
 mod behind;
 mod bodies;
+mod census;
 mod claim;
 mod clock;
+mod curve;
 mod desk;
 mod engine;
 mod entries;
@@ -30,7 +33,9 @@ mod wake;
 
 pub mod backfill;
 pub mod complete;
+pub mod crowd;
 pub mod fire;
+pub mod forecast;
 pub mod history;
 pub mod lapse;
 pub mod operations;

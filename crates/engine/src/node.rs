@@ -14,6 +14,7 @@ use punctual_domain::placement::{self as domain, Roles};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::census::Counting;
 use crate::claim::Claiming;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -113,6 +114,8 @@ impl Node {
         }
         let reclaiming = Reclaiming::new(Arc::clone(&engine), options.lease);
         others.spawn(drive(reclaiming, clock(), Vec::new(), stopped.clone()));
+        let wakes = vec![Arc::clone(&engine.wakes.census)];
+        others.spawn(drive(Counting { engine: Arc::clone(&engine) }, clock(), wakes, stopped.clone()));
         others.spawn(drive(retaining, clock(), Vec::new(), stopped));
         Ok(Node { engine, id, keeper, quiesce, stop, firing, others })
     }

@@ -50,10 +50,22 @@ impl Timetables {
             };
             return job.spec.schedule.timetable(&self.tzdb, &binding).map(Arc::new);
         };
+        self.shared(key, &job.spec.schedule)
+    }
+
+    /// The timetable of a schedule without a job, where nothing depends on one.
+    pub(crate) fn bound(&self, schedule: &Schedule) -> Result<Arc<Timetable>, Error> {
+        match key(schedule) {
+            Some(key) => self.shared(key, schedule),
+            None => schedule.timetable(&self.tzdb, &Binding::default()).map(Arc::new),
+        }
+    }
+
+    fn shared(&self, key: Key, schedule: &Schedule) -> Result<Arc<Timetable>, Error> {
         if let Some(timetable) = self.shared.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(Arc::clone(timetable));
         }
-        let timetable = Arc::new(job.spec.schedule.timetable(&self.tzdb, &Binding::default())?);
+        let timetable = Arc::new(schedule.timetable(&self.tzdb, &Binding::default())?);
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if shared.len() >= SHARED_MAX {
             shared.clear(); // What is in use comes back at once; the rest was ballast.

@@ -28,6 +28,8 @@ pub(crate) struct Wakes {
     is_claimable: AtomicBool,
     /// An operation was started.
     pub(crate) operations: Arc<Notify>,
+    /// A census was begun.
+    pub(crate) census: Arc<Notify>,
     /// Another node made something due.
     pub(crate) news: Arc<Notify>,
     /// The earliest entry that others made due and the horizon has not read.

@@ -73,6 +73,10 @@ pub(crate) struct Settings {
     /// which needs no session and so works through PgBouncer in transaction mode [default: listen].
     #[arg(long, env = "PUNCTUAL_WAKEUPS", value_name = "HOW")]
     wakeups: Option<Wakeups>,
+    /// Slots in a second beyond which a job that is registered or changed gets a hint to spread; 0 for none
+    /// [default: 10000].
+    #[arg(long, env = "PUNCTUAL_HOT_SECOND", value_name = "SLOTS")]
+    hot_second: Option<usize>,
     /// Seconds that running attempts get to end when the server is stopped [default: 30].
     #[arg(long, env = "PUNCTUAL_GRACE", value_name = "SECONDS")]
     grace: Option<u64>,
@@ -144,6 +148,7 @@ pub(crate) struct Config {
     pub(crate) queues: Vec<String>,
     pub(crate) labels: Labels,
     pub(crate) wakeups: Wakeups,
+    pub(crate) hot_second: usize,
     pub(crate) grace: u64,
     pub(crate) allow_loopback: bool,
     pub(crate) allow_cidrs: Vec<String>,
@@ -205,6 +210,7 @@ impl Config {
                 .parse()
                 .map_err(|wrong| Failure::Input(format!("labels: {wrong}")))?,
             wakeups: flags.wakeups.or(file.wakeups).unwrap_or(Wakeups::Listen),
+            hot_second: flags.hot_second.or(file.hot_second).unwrap_or(punctual_engine::crowd::HOT_SECOND),
             grace: flags.grace.or(file.grace).unwrap_or(30),
             allow_loopback: flags
                 .allow_loopback
@@ -305,6 +311,7 @@ impl Config {
             Wakeups::Poll => "poll",
         };
         line("wakeups", format!("{wakeups:?}"));
+        line("hot-second", self.hot_second.to_string());
         line("grace", self.grace.to_string());
         line("allow-loopback", self.allow_loopback.to_string());
         line("allow-cidrs", format!("{:?}", self.allow_cidrs));

@@ -51,6 +51,8 @@ pub struct Options {
     pub concurrency: usize,
     /// Queues that the worker serves; all, if none is named.
     pub queues: Vec<Arc<str>>,
+    /// Slots in a second beyond which a job that is registered gets a hint.
+    pub hot_second: usize,
     /// What the node is and does.
     pub node: punctual_engine::Options,
 }
@@ -66,6 +68,7 @@ impl Options {
             secrets: Vec::new(),
             concurrency: punctual_worker::Options::default().concurrency,
             queues: Vec::new(),
+            hot_second: punctual_engine::crowd::HOT_SECOND,
             node: punctual_engine::Options::default(),
         }
     }
@@ -132,6 +135,7 @@ impl Running {
             // The one that goes by the store's where the machine's is wrong.
             now: Arc::new(move || clock.now()),
         };
+        parts.engine.set_hot_second(options.hot_second);
         let id = parts.engine.new_worker_id();
         let transport = Arc::new(Local {
             engine: Arc::clone(&parts.engine),

@@ -126,6 +126,20 @@ impl Schedule {
         Timetable::new(self, tzdb, binding).map_err(|error| self.pointed(error))
     }
 
+    /// The schedule of all jobs that have this one, whatever their ids: with every slot that `H` may stand for. The second
+    /// answer is the share of these slots that one job has on average; 1 where nothing depends on the id.
+    pub fn evened(&self) -> (Schedule, f64) {
+        match &self.kind {
+            Kind::Cron(expression) => {
+                let (expression, share) = expression.evened();
+                (Schedule { kind: Kind::Cron(expression), ..self.clone() }, share)
+            }
+            Kind::Now | Kind::At(_) | Kind::After(_) | Kind::Every(_) | Kind::Interval(_) => {
+                (self.clone(), 1.0)
+            }
+        }
+    }
+
     /// Points an error at the zone or moment that it names, if the text has it.
     fn pointed(&self, error: Error) -> Error {
         let text = &self.remarks.text;

@@ -37,8 +37,8 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
         return Ok(answer);
     }
     let spec = read_job(&text, Purpose::Create, &call.shared.rules())?;
-    let unmet = call.shared.engine.unmet(&spec.requires).await?;
-    let answer = |registered: &Registered| created(&call, registered, unmet.clone());
+    let hints = hints(&call, &spec).await?;
+    let answer = |registered: &Registered| created(&call, registered, hints.clone());
     let registered = call
         .shared
         .engine
@@ -59,16 +59,22 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
     }
 }
 
-fn created(call: &Call, registered: &Registered, unmet: Option<String>) -> Answer {
+/// What there is to say to whoever registers or changes a job.
+async fn hints(call: &Call, spec: &Spec) -> Result<Vec<String>, Error> {
+    let unmet = call.shared.engine.unmet(&spec.requires).await?;
+    Ok(unmet.into_iter().chain(call.shared.engine.crowded(spec).await).collect())
+}
+
+fn created(call: &Call, registered: &Registered, hints: Vec<String>) -> Answer {
     let location = format!("/v1/jobs/{}", registered.job.id);
-    shown(call, &call.shared.engine.seen(registered), &Recent::default(), unmet, StatusCode::CREATED)
+    shown(call, &call.shared.engine.seen(registered), &Recent::default(), hints, StatusCode::CREATED)
         .at(location)
 }
 
 /// A job alone: with its newest run and its warnings.
-fn shown(call: &Call, seen: &Seen, recent: &Recent, unmet: Option<String>, status: StatusCode) -> Answer {
+fn shown(call: &Call, seen: &Seen, recent: &Recent, hints: Vec<String>, status: StatusCode) -> Answer {
     let mut warnings = call.shared.engine.warnings(&seen.job, recent);
-    warnings.extend(unmet);
+    warnings.extend(hints);
     let facts = Facts {
         tenant: &call.tenant_name,
         next_fire_at: seen.next_fire_at,
@@ -89,8 +95,11 @@ async fn changed(call: &Call, registered: &Registered) -> Outcome {
     };
     let seen = seen.filter(|seen| seen.job.version == registered.job.version);
     let seen = seen.unwrap_or_else(|| engine.seen(registered));
-    let unmet = engine.unmet(&seen.job.spec.requires).await?;
-    Ok(shown(call, &seen, &recent, unmet, StatusCode::OK))
+    let mut hints: Vec<String> = engine.unmet(&seen.job.spec.requires).await?.into_iter().collect();
+    if seen.job.is_active() {
+        hints.extend(engine.crowded(&seen.job.spec).await);
+    }
+    Ok(shown(call, &seen, &recent, hints, StatusCode::OK))
 }
 
 async fn looked_at(call: &Call, seen: &Seen) -> Outcome {
@@ -99,7 +108,7 @@ async fn looked_at(call: &Call, seen: &Seen) -> Outcome {
     }
     let recent = call.shared.engine.recent(&seen.job).await?;
     let unmet = call.shared.engine.unmet(&seen.job.spec.requires).await?;
-    Ok(shown(call, seen, &recent, unmet, StatusCode::OK))
+    Ok(shown(call, seen, &recent, unmet.into_iter().collect(), StatusCode::OK))
 }
 
 pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
@@ -206,7 +215,7 @@ pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text
         return Err(Error::AlreadyThere);
     }
     let spec = Spec { name: if spec.name.is_empty() { key.clone() } else { spec.name.clone() }, ..spec };
-    let unmet = call.shared.engine.unmet(&spec.requires).await?;
+    let hints = hints(&call, &spec).await?;
     let answer = call.shared.engine.upsert(call.tenant, &key, expected, spec).await;
     let (registered, is_new) = answer.map_err(|error| match error {
         // RFC 9110: what was to match is not there, so the condition is false.
@@ -214,7 +223,7 @@ pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text
         error => error.into(),
     })?;
     match is_new {
-        true => Ok(created(&call, &registered, unmet)),
+        true => Ok(created(&call, &registered, hints)),
         false => changed(&call, &registered).await,
     }
 }

@@ -12,6 +12,7 @@ mod call;
 mod cursor;
 mod dead_letters;
 mod error;
+mod forecast;
 mod front;
 mod import;
 mod jobs;

@@ -8,6 +8,7 @@ use axum::middleware;
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use punctual_api::backfill::{Backfill, BackfillSlots};
 use punctual_api::dead_letter::{Selection, SelectionResult};
+use punctual_api::forecast::Forecast;
 use punctual_api::health::{Readiness, Version};
 use punctual_api::import::{BulkResult, ImportLine};
 use punctual_api::job::{Pause, Trigger, Upcoming};
@@ -21,7 +22,7 @@ use crate::access::{Needs, gate};
 use crate::openapi::{Shape, json, list_of, ndjson, nothing, text};
 use crate::query::Param;
 use crate::state::{Shared, State};
-use crate::{bulk, dead_letters, front, import, jobs, meta, nodes, operations, runs, tenants};
+use crate::{bulk, dead_letters, forecast, front, import, jobs, meta, nodes, operations, runs, tenants};
 
 /// A route.
 #[derive(Debug)]
@@ -114,6 +115,17 @@ const JOB_RUNS: &[Param] = &[STATE, DEAD, WAITING_FOR, FROM, TO, LIMIT, CURSOR];
 const DEAD_LIST: &[Param] = &[JOB, TYPE, QUEUE, FROM, TO, LIMIT, CURSOR];
 const OPERATION_LIST: &[Param] =
     &[param("state", "`running`, `succeeded`, `failed` or `cancelled`."), LIMIT, CURSOR];
+const FORECAST: &[Param] = &[
+    param("from", "From when on: RFC 3339 or epoch seconds; now."),
+    param("to", "To when, at most 31 days later; an hour later."),
+    param("resolution", "The length of a bucket, as `PT1M`; at most 1440 buckets. What gives 60 at most."),
+    param(
+        "by",
+        "What groups are told apart by: `tenant`, `type` and `target`, with commas between; all three.",
+    ),
+    param("groups", "How many groups are told apart, 0 to 100; 20. The others are one."),
+    TENANT,
+];
 const UPCOMING: &[Param] = &[param("from", "Slots after this time; now."), LIMIT];
 
 /// Every route.
@@ -261,6 +273,10 @@ pub static TABLE: &[Endpoint] = &[
     )
     .gives(200, json::<Operation>())
     .by(|| post(operations::cancel)),
+    on("GET", "/v1/forecast", Needs::Viewer, "Says how many slots are planned, by time and by group")
+        .query(FORECAST)
+        .gives(200, json::<Forecast>())
+        .by(|| get(forecast::get)),
     on("GET", "/v1/nodes", Needs::Admin, "Lists the live nodes of the cluster")
         .gives(200, json::<Page<Node>>())
         .by(|| get(nodes::list)),

@@ -48,7 +48,7 @@ pub(crate) async fn list(mut call: Call) -> Outcome {
 }
 
 /// The tenant of a filter; `*` is all of them, for those who may see them.
-async fn named_tenant(call: &Call, name: &str) -> Result<Option<domain::TenantId>, Error> {
+pub(crate) async fn named_tenant(call: &Call, name: &str) -> Result<Option<domain::TenantId>, Error> {
     let is_bound = call.caller.tenant.is_some();
     match name {
         "*" if call.caller.role == Role::Admin && !is_bound => Ok(None),

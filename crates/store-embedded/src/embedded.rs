@@ -13,7 +13,8 @@ use punctual_store::record::encode_job;
 use punctual_store::{
     Attendance, Attendances, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error,
     Figures, Firing, Health, Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest,
-    Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Planned, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject,
+    Trigger,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -264,6 +265,10 @@ impl Store for Embedded {
         self.readers.ask(move |connection| read::list_jobs(connection, &filter, &page)).await
     }
 
+    async fn planned(&self, page: PageRequest<JobId>) -> Result<Page<Planned, JobId>, Error> {
+        self.readers.ask(move |connection| read::planned(connection, &page)).await
+    }
+
     async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error> {
         // The writer alone knows them by job.
         let jobs = jobs.to_vec();
@@ -301,6 +306,10 @@ impl Store for Embedded {
 
     async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
         self.readers.ask(move |connection| read::due(connection, &query)).await
+    }
+
+    async fn count_due(&self, from: Timestamp, to: Timestamp, limit: usize) -> Result<usize, Error> {
+        self.readers.ask(move |connection| read::count_due(connection, from, to, limit)).await
     }
 
     async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error> {

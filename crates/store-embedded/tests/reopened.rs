@@ -14,8 +14,8 @@ use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName
 use punctual_store::conformance::{Case, SHARDS};
 use punctual_store::{
     Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
-    Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Put, Refused, RunDetail,
-    RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Planned, Put, Refused,
+    RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 use punctual_store_embedded::{Embedded, Opening, Options};
 use tokio::sync::Mutex;
@@ -110,6 +110,10 @@ impl Store for Reopened {
         anew!(self, list_jobs(filter, page))
     }
 
+    async fn planned(&self, page: PageRequest<JobId>) -> Result<Page<Planned, JobId>, Error> {
+        anew!(self, planned(page))
+    }
+
     async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error> {
         anew!(self, have_open_runs(jobs))
     }
@@ -136,6 +140,10 @@ impl Store for Reopened {
 
     async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
         anew!(self, due(query))
+    }
+
+    async fn count_due(&self, from: Timestamp, to: Timestamp, limit: usize) -> Result<usize, Error> {
+        anew!(self, count_due(from, to, limit))
     }
 
     async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error> {

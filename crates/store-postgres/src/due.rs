@@ -113,6 +113,15 @@ cross join lateral (
     order by d.at, d.lane, d.tenant, d.job, d.version limit $7
 ) e";
 
+/// How many entries lie in $1 to $2, up to $3, by shard of those that live here.
+pub(crate) const COUNT_DUE: &str = "
+select coalesce(sum(e.entries), 0)::bigint
+from shards s cross join lateral (
+    select count(*) entries from (
+        select from due d where d.shard = s.shard and d.at >= $1 and d.at < $2 limit $3
+    ) few
+) e";
+
 /// Reads an entry from a row of its shard and all its columns.
 pub(crate) fn read(row: &Row) -> Result<Due, Error> {
     let key = DueKey {
@@ -184,6 +193,19 @@ impl Postgres {
             }
         };
         Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
+    }
+
+    pub(crate) async fn count_due(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+        limit: usize,
+    ) -> Result<usize, Failed> {
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(COUNT_DUE).await.map_err(failed)?;
+        let values: [&(dyn ToSql + Sync); 3] = [&millis(from), &millis(to), &(limit as i64)];
+        let row = client.query_one(&statement, &values).await.map_err(failed)?;
+        Ok((row.get::<_, i64>(0) as usize).min(limit))
     }
 
     pub(crate) async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Failed> {

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, TenantId, Version};
 use punctual_domain::{Tenant, TenantName};
-use punctual_store::{EXAMINED_MAX, Error, JobFilter, Page, PageRequest, Stored};
+use punctual_store::record::PlannedReader;
+use punctual_store::{EXAMINED_MAX, Error, JobFilter, Page, PageRequest, Planned, Stored};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -25,6 +26,10 @@ union all
 select v.id, v.tenant, v.version, v.record, 0, null
 from unnest($1::uuid[], $2::int[]) x (id, version)
 join job_versions v on v.id = any(array[x.id]) and v.version = x.version";
+
+/// Jobs after $1 by their ids, with the records of active ones.
+pub(crate) const PLANNED: &str = "
+select id, tenant, fired, case when state = 0 then record end from jobs where id > $1 order by id limit $2";
 
 impl Postgres {
     pub(crate) async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Failed> {
@@ -119,6 +124,32 @@ impl Postgres {
                 return Ok(found);
             }
         }
+    }
+
+    pub(crate) async fn planned(&self, page: &PageRequest<JobId>) -> Result<Page<Planned, JobId>, Failed> {
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(PLANNED).await.map_err(failed)?;
+        let after = page.after.map_or(Uuid::nil(), job_uuid);
+        let (limit, examined) = (page.limit.min(CHUNK), EXAMINED_MAX.min(CHUNK) as i64);
+        let rows = client.query(&statement, &[&after, &examined]).await.map_err(failed)?;
+        let mut reader = PlannedReader::default();
+        let mut found = Page { items: Vec::new(), next: None };
+        for row in &rows {
+            let (id, fired) = (job_id(row.get(0)), row.get::<_, i64>(2) as u64);
+            let record: Option<&str> = row.get(3);
+            if record.is_some() && found.items.len() == limit {
+                return Ok(found);
+            }
+            if let Some(record) = record {
+                let tenant = TenantId(row.get::<_, i32>(1) as u32);
+                found.items.push(reader.read(id, tenant, fired, record.as_bytes())?);
+            }
+            found.next = Some(id);
+        }
+        if rows.len() < CHUNK {
+            found.next = None;
+        }
+        Ok(found)
     }
 
     pub(crate) async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Failed> {

@@ -8,17 +8,17 @@ use punctual_testing::Postgres as Server;
 use crate::claim::{LEASE, PROMOTE, TAKE_REQUIRING};
 use crate::complete::EXCHANGE;
 use crate::connect::Options;
-use crate::due::{DELETE_DUE, FIND_DUE, MORE_OF_SHARDS};
+use crate::due::{COUNT_DUE, DELETE_DUE, FIND_DUE, MORE_OF_SHARDS};
 use crate::ended::{HOLD, LOOK_AT_LISTS};
 use crate::fire::{FIRE, PROGRESS};
-use crate::jobs::JOB_VERSIONS;
+use crate::jobs::{JOB_VERSIONS, PLANNED};
 use crate::lapse::{CORRECT, LAPSED, NEXT_LAPSE};
 use crate::overlap::{ACCOUNTED, AHEAD, FIRST_BEHIND, HOLD_AHEAD, LEFT_BEHIND, LOOK, MARK};
 use crate::placement::{RENEW, TAKE_OVER};
 use crate::postgres::Postgres;
 use crate::put_jobs::HOLDERS;
 
-const STATEMENTS: [(&str, &str); 25] = [
+const STATEMENTS: [(&str, &str); 27] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
@@ -31,7 +31,9 @@ const STATEMENTS: [(&str, &str); 25] = [
     ("DELETE_DUE", DELETE_DUE),
     ("FIND_DUE", FIND_DUE),
     ("MORE_OF_SHARDS", MORE_OF_SHARDS),
+    ("COUNT_DUE", COUNT_DUE),
     ("JOB_VERSIONS", JOB_VERSIONS),
+    ("PLANNED", PLANNED),
     ("HOLDERS", HOLDERS),
     ("HOLD", HOLD),
     ("LOOK_AT_LISTS", LOOK_AT_LISTS),

@@ -8,8 +8,8 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
     Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
-    Health, Heartbeat, Held, Hint, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Put,
-    Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Health, Heartbeat, Held, Hint, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Planned,
+    Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 use crate::calls::Calls;
@@ -217,6 +217,10 @@ impl Store for Postgres {
         self.read("list_jobs", || self.list_jobs(filter, &page)).await
     }
 
+    async fn planned(&self, page: PageRequest<JobId>) -> Result<Page<Planned, JobId>, Error> {
+        self.read("planned", || self.planned(&page)).await
+    }
+
     async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
         self.read("request", || self.request(tenant, key, now)).await
     }
@@ -239,6 +243,10 @@ impl Store for Postgres {
 
     async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
         self.read("due", || self.due(&query)).await
+    }
+
+    async fn count_due(&self, from: Timestamp, to: Timestamp, limit: usize) -> Result<usize, Error> {
+        self.read("count_due", || self.count_due(from, to, limit)).await
     }
 
     async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error> {

@@ -36,6 +36,6 @@ pub use store::{Hint, LOOK_AHEAD, Store};
 pub use verbs::{
     Birth, Cancellation, Carry, CarryTo, Claim, Concluded, Conclusion, Due, DueKey, DuePage, DueQuery,
     DueWhen, Effect, Expect, Firing, Heartbeat, Held, Home, JobFilter, Lapse, Lapsed, MoveState, MoveStep,
-    Moved, OpenRuns, OperationFilter, Otherwise, Parent, Put, RunDetail, RunFilter, Runnable, Shards, Step,
-    Stepped, Stored, Subject, Successor, Trigger, ledger_entry,
+    Moved, OpenRuns, OperationFilter, Otherwise, Parent, Planned, Put, RunDetail, RunFilter, Runnable,
+    Shards, Step, Stepped, Stored, Subject, Successor, Trigger, ledger_entry,
 };

@@ -7,7 +7,7 @@ use punctual_domain::{LedgerEntry, Operation, Run};
 
 use crate::error::Error;
 use crate::page::{Page, PageRequest};
-use crate::verbs::{JobFilter, OperationFilter, RunFilter, Stored};
+use crate::verbs::{JobFilter, OperationFilter, Planned, RunFilter, Stored};
 
 /// Where lists are read from that may be a little behind, see [`Store::lists`](crate::Store::lists). Each verb is as the
 /// store's of that name. There are no others: nothing is decided by what may be old.
@@ -19,6 +19,9 @@ pub trait Lists: Send + Sync {
         filter: &JobFilter,
         page: PageRequest<JobId>,
     ) -> Result<Page<Stored, JobId>, Error>;
+
+    /// Active jobs in the order of their ids, with what decides when and where they run.
+    async fn planned(&self, page: PageRequest<JobId>) -> Result<Page<Planned, JobId>, Error>;
 
     /// Runs, newest first.
     async fn runs(

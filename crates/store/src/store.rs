@@ -15,8 +15,8 @@ use crate::lists::Lists;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
     Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, Home,
-    JobFilter, Lapse, Lapsed, MoveStep, Moved, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards,
-    Step, Stepped, Stored, Subject, Trigger,
+    JobFilter, Lapse, Lapsed, MoveStep, Moved, OperationFilter, Planned, Put, RunDetail, RunFilter, Runnable,
+    Shards, Step, Stepped, Stored, Subject, Trigger,
 };
 
 /// How far ahead a node may look in a store that others write to as well. What they make due sooner than this, it
@@ -137,6 +137,9 @@ pub trait Store: Send + Sync + 'static {
         page: PageRequest<JobId>,
     ) -> Result<Page<Stored, JobId>, Error>;
 
+    /// Active jobs in the order of their ids, with what decides when and where they run.
+    async fn planned(&self, page: PageRequest<JobId>) -> Result<Page<Planned, JobId>, Error>;
+
     /// Whether jobs have runs that have not ended.
     async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error>;
 
@@ -161,6 +164,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Due entries in the order of firing.
     async fn due(&self, query: DueQuery) -> Result<DuePage, Error>;
+
+    /// How many due entries lie in `from..to`, counted up to `limit`. Stale ones may be among them.
+    async fn count_due(&self, from: Timestamp, to: Timestamp, limit: usize) -> Result<usize, Error>;
 
     /// Whether due entries are still there: what was due then and is not now has been fired.
     async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error>;

@@ -13,7 +13,7 @@ use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Run, RunState, StartBy, WaitingFor};
 pub use punctual_domain::work::{Heartbeat, Held};
 use punctual_domain::{Attempt, Labels, LedgerEntry, Report};
-use punctual_schedule::Progress;
+use punctual_schedule::{Progress, Schedule};
 
 /// A set of shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,6 +211,25 @@ pub struct Stored {
     pub job: Arc<Job>,
     /// Counted only for jobs that need it: a maximum of fires, or periods from completion.
     pub progress: Progress,
+}
+
+/// An active job with no more than what decides when and where it runs, for who looks at all of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// Which.
+    pub job: JobId,
+    /// Whose.
+    pub tenant: TenantId,
+    /// Its type.
+    pub kind: Option<Arc<str>>,
+    /// Where its runs go: see [`punctual_domain::Target::destination`].
+    pub destination: Arc<str>,
+    /// When. Jobs of one page that say the same share it.
+    pub schedule: Arc<Schedule>,
+    /// When it was first registered.
+    pub registered_at: Timestamp,
+    /// How many slots have fired; counted only where the schedule has a maximum.
+    pub fired: u64,
 }
 
 /// A remembered request: the client's `Idempotency-Key` and what it was for.

@@ -12,8 +12,8 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
     Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing,
-    Heartbeat, Held, JobFilter, Lapse, Lapsed, Lists, Memory, OperationFilter, Page, PageRequest, Put,
-    Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Heartbeat, Held, JobFilter, Lapse, Lapsed, Lists, Memory, OperationFilter, Page, PageRequest, Planned,
+    Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -34,8 +34,10 @@ pub(crate) struct Between {
     pub(crate) calls: AtomicUsize,
     /// Whatever this operation does meets something damaged.
     pub(crate) damages: Mutex<Option<OperationId>>,
-    /// A page of due entries has no more than this.
+    /// A page of due entries, or of planned jobs, has no more than this.
     pub(crate) page_max: AtomicUsize,
+    /// How many pages of planned jobs were read.
+    pub(crate) planned: AtomicUsize,
     /// How far the store's own clock is ahead of the caller's.
     pub(crate) stores_clock_ahead: Mutex<SignedDuration>,
     /// What lists are read from, if not from the store.
@@ -53,6 +55,10 @@ impl Lists for Old {
         page: PageRequest<JobId>,
     ) -> Result<Page<Stored, JobId>, Error> {
         self.0.list_jobs(filter, page).await
+    }
+
+    async fn planned(&self, page: PageRequest<JobId>) -> Result<Page<Planned, JobId>, Error> {
+        self.0.planned(page).await
     }
 
     async fn runs(
@@ -92,6 +98,7 @@ impl Between {
             calls: AtomicUsize::new(0),
             damages: Mutex::default(),
             page_max: AtomicUsize::new(usize::MAX),
+            planned: AtomicUsize::new(0),
             stores_clock_ahead: Mutex::default(),
             copy: None,
         }
@@ -148,6 +155,13 @@ macro_rules! between {
                     page.entries.truncate(max);
                 }
                 Ok(page)
+            }
+
+            async fn planned(&self, mut page: PageRequest<JobId>) -> Result<Page<Planned, JobId>, Error> {
+                self.reach()?;
+                self.planned.fetch_add(1, Ordering::Relaxed);
+                page.limit = page.limit.min(self.page_max.load(Ordering::Relaxed));
+                self.store.planned(page).await
             }
 
             async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error> {
@@ -218,6 +232,7 @@ between! {
     fn list_jobs(filter: &JobFilter, page: PageRequest<JobId>) -> Page<Stored, JobId>;
     fn request(tenant: TenantId, key: &str, now: Timestamp) -> Option<Subject>;
     fn remember(requests: Vec<Subject>, now: Timestamp) -> Vec<Result<(), Refused>>;
+    fn count_due(from: Timestamp, to: Timestamp, limit: usize) -> usize;
     fn is_due(entries: &[Due]) -> Vec<bool>;
     fn claim(claim: Claim, now: Timestamp) -> Vec<Run>;
     fn heartbeat(worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat;

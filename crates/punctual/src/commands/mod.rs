@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod dead_letter;
 pub(crate) mod explain;
+pub(crate) mod forecast;
 pub(crate) mod job;
 pub(crate) mod migrate;
 pub(crate) mod moment;

@@ -97,6 +97,24 @@ impl Hashed {
     }
 }
 
+impl Field {
+    /// The same with every value that `H` may stand for; and the share of its values that a job has, on average.
+    fn evened(&self) -> (Field, f64) {
+        if self.hashed.is_empty() {
+            return (self.clone(), 1.0);
+        }
+        let range = |hashed: &Hashed| (hashed.lo..=hashed.hi).fold(0, |bits, value| bits | 1 << value);
+        let bits = self.hashed.iter().fold(self.bits, |bits, hashed| bits | range(hashed));
+        let picked = self.hashed.iter().map(|hashed| match hashed.step {
+            0 => 1.0,
+            step => (f64::from(hashed.hi - hashed.lo) + 1.0) / f64::from(step),
+        });
+        let picked = f64::from(self.bits.count_ones()) + picked.sum::<f64>();
+        let share = (picked / f64::from(bits.count_ones())).min(1.0);
+        (Field { bits, star: self.star, hashed: Vec::new() }, share)
+    }
+}
+
 impl Years {
     pub(crate) const ALL: Years = {
         let mut bits = [u64::MAX; 4];
@@ -133,6 +151,26 @@ impl Expression {
         [&self.seconds, &self.minutes, &self.hours, &self.days.field, &self.months, &self.weekdays.field]
             .iter()
             .any(|field| !field.hashed.is_empty())
+    }
+
+    /// The expression that names every slot that `H` may stand for, and the share of them that one job has on average.
+    pub(crate) fn evened(&self) -> (Expression, f64) {
+        let mut all = self.clone();
+        let fields = [
+            &mut all.seconds,
+            &mut all.minutes,
+            &mut all.hours,
+            &mut all.days.field,
+            &mut all.months,
+            &mut all.weekdays.field,
+        ];
+        let mut share = 1.0;
+        for field in fields {
+            let (evened, of) = field.evened();
+            *field = evened;
+            share *= of;
+        }
+        (all, share)
     }
 
     /// True if a day must match both day fields or either of them, that is, if both are set.

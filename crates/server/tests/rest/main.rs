@@ -4,6 +4,7 @@
 
 mod access;
 mod dead_letters;
+mod forecast;
 mod history;
 mod idempotency;
 mod import;

@@ -6,16 +6,17 @@ use jiff::Timestamp;
 use punctual_domain::id::{JobId, ShardId, TenantId, Version};
 use punctual_domain::{Sequence, Tenant};
 use punctual_schedule::Progress;
-use punctual_store::record::decode_job;
+use punctual_store::record::{PlannedReader, decode_job};
 use punctual_store::{
-    Due, DueKey, DuePage, DueQuery, EXAMINED_MAX, Error, JobFilter, Page, PageRequest, Shards, Stored,
-    Subject,
+    Due, DueKey, DuePage, DueQuery, EXAMINED_MAX, Error, JobFilter, Page, PageRequest, Planned, Shards,
+    Stored, Subject,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::failed;
 use crate::row::{damaged, lane_of, millis, timestamp};
 
+const ACTIVE: i64 = 0;
 const DELETED: i64 = 3;
 
 /// Reads a job from a row of its id, tenant, version, record and what firing has counted.
@@ -103,6 +104,38 @@ pub(crate) fn list_jobs(
     Ok(Page { items, next: None })
 }
 
+pub(crate) fn planned(
+    connection: &Connection,
+    page: &PageRequest<JobId>,
+) -> Result<Page<Planned, JobId>, Error> {
+    let mut statement = connection
+        .prepare_cached("select id, tenant, state, fired, record from jobs where id > ?1 order by id")
+        .map_err(failed)?;
+    let after = page.after.map_or(Vec::new(), |id| id.as_bytes().to_vec());
+    let mut rows = statement.query([after]).map_err(failed)?;
+    let mut reader = PlannedReader::default();
+    let mut found = Page { items: Vec::new(), next: None };
+    let mut examined = 0;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let is_active = row.get::<_, i64>(2).map_err(failed)? == ACTIVE;
+        // There is more: it starts after the last row that was looked at.
+        if examined == EXAMINED_MAX || (is_active && found.items.len() == page.limit) {
+            return Ok(found);
+        }
+        let id = JobId::from_bytes(row.get(0).map_err(failed)?);
+        if is_active {
+            let tenant = TenantId(row.get(1).map_err(failed)?);
+            let fired = row.get::<_, i64>(3).map_err(failed)? as u64;
+            let record = row.get_ref(4).map_err(failed)?;
+            let record = record.as_bytes().map_err(|_| damaged(format!("job {id} has no record")))?;
+            found.items.push(reader.read(id, tenant, fired, record)?);
+        }
+        found.next = Some(id);
+        examined += 1;
+    }
+    Ok(Page { next: None, ..found })
+}
+
 /// What the columns tell: most rows that do not match need not be decoded.
 fn may_match(filter: &JobFilter, row: &Row<'_>) -> Result<bool, Error> {
     let tenant: u32 = row.get(1).map_err(failed)?;
@@ -172,6 +205,18 @@ fn read_due(row: &Row<'_>) -> Result<Due, Error> {
         version: Version(row.get(4).map_err(failed)?),
         slot: timestamp(row.get(5).map_err(failed)?)?,
     })
+}
+
+pub(crate) fn count_due(
+    connection: &Connection,
+    from: Timestamp,
+    to: Timestamp,
+    limit: usize,
+) -> Result<usize, Error> {
+    let sql = "select count(*) from (select 1 from due where at >= ?1 and at < ?2 limit ?3)";
+    let values = params![millis(from), millis(to), limit as i64];
+    let count = one(connection, sql, values, |row| row.get::<_, i64>(0).map_err(failed))?;
+    Ok(count.unwrap_or(0) as usize)
 }
 
 pub(crate) fn is_due(connection: &Connection, entries: &[Due]) -> Result<Vec<bool>, Error> {

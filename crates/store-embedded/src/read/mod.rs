@@ -6,7 +6,8 @@ mod runs;
 mod search;
 
 pub(crate) use jobs::{
-    due, is_due, job_by_key, job_versions, jobs, list_jobs, next_available_at, read_job, request, tenants,
+    count_due, due, is_due, job_by_key, job_versions, jobs, list_jobs, next_available_at, planned, read_job,
+    request, tenants,
 };
 pub(crate) use operations::{decode, operation, operations, runnable};
 pub(crate) use runs::{lapsed, ledger, run};

@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, OperationId, Sequence, ShardId};
 use punctual_domain::{LedgerEntry, Operation, Run};
-use punctual_store::{Error, JobFilter, Lists, OperationFilter, Page, PageRequest, RunFilter, Store, Stored};
+use punctual_store::{
+    Error, JobFilter, Lists, OperationFilter, Page, PageRequest, Planned, RunFilter, Store, Stored,
+};
 
 use super::{Several, merge};
 use crate::postgres::Postgres;
@@ -78,6 +80,16 @@ impl Several {
         Ok(merge::ascending(living, |stored| stored.job.id, page.limit))
     }
 
+    pub(super) async fn planned_from(
+        &self,
+        source: Source,
+        page: PageRequest<JobId>,
+    ) -> Result<Page<Planned, JobId>, Error> {
+        let pages = self.ask_all(source, |one| Store::planned(one, page.clone())).await?;
+        let living = self.living_only(pages, |planned| planned.job.shard());
+        Ok(merge::ascending(living, |planned| planned.job, page.limit))
+    }
+
     pub(super) async fn runs_from(
         &self,
         source: Source,
@@ -109,6 +121,10 @@ impl Lists for Several {
         page: PageRequest<JobId>,
     ) -> Result<Page<Stored, JobId>, Error> {
         self.list_jobs_from(Source::Replicas, filter, page).await
+    }
+
+    async fn planned(&self, page: PageRequest<JobId>) -> Result<Page<Planned, JobId>, Error> {
+        self.planned_from(Source::Replicas, page).await
     }
 
     async fn runs(

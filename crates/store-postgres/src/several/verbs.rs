@@ -10,8 +10,8 @@ use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName
 use punctual_store::{
     Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
     Health, Heartbeat, Held, Hint, Home, JobFilter, Lapse, Lapsed, Lists, MoveStep, Moved, OperationFilter,
-    Page, PageRequest, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored,
-    Subject, Trigger,
+    Page, PageRequest, Planned, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store,
+    Stored, Subject, Trigger,
 };
 
 use super::lists::Source;
@@ -221,6 +221,10 @@ impl Store for Several {
         self.list_jobs_from(Source::Databases, filter, page).await
     }
 
+    async fn planned(&self, page: PageRequest<JobId>) -> Result<Page<Planned, JobId>, Error> {
+        self.planned_from(Source::Databases, page).await
+    }
+
     async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
         // Where it is depends on what it made.
         let found =
@@ -254,6 +258,11 @@ impl Store for Several {
         let ask = |(database, shards)| Store::due(database, DueQuery { shards, ..query.clone() });
         let pages = all(self.split(&query.shards).into_iter().map(ask)).await?;
         Ok(merge::due(pages, query.until, query.limit))
+    }
+
+    async fn count_due(&self, from: Timestamp, to: Timestamp, limit: usize) -> Result<usize, Error> {
+        let counts = all(self.databases.iter().map(|one| Store::count_due(one, from, to, limit))).await?;
+        Ok(counts.into_iter().sum::<usize>().min(limit))
     }
 
     async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error> {

@@ -8,6 +8,7 @@ pub mod claim;
 pub mod complete;
 pub mod ended;
 pub mod fire;
+pub mod forecast;
 pub mod history;
 pub mod interrupted;
 pub mod lapse;
@@ -61,6 +62,8 @@ macro_rules! conformance {
                 an_edit_does_not_bring_back_a_slot_that_was_fired_meanwhile, an_edit_carries_a_slot_that_is_not_fired_yet,
                 a_pause_accounts_for_a_slot_that_is_not_fired_yet, a_paused_job_does_not_fire, an_edit_takes_the_old_entry_away, a_slot_may_be_only_accounted_for,
                 firing_counts_progress, a_run_may_be_born_running, the_next_due_time_is_told, trigger_needs_a_job;
+            forecast: jobs_tell_when_and_where_they_run, only_active_jobs_are_planned,
+                due_entries_of_a_second_are_counted_up_to_a_limit;
             claim: runs_are_claimed_in_order, a_claim_respects_queues_and_limits, a_queue_is_not_held_up_by_another,
                 a_run_waits_for_a_worker_that_has_what_it_requires, what_a_run_requires_stays_with_it,
                 waiting_runs_are_counted_by_lane, a_run_waits_for_its_time,

@@ -4,17 +4,19 @@ use std::ops::Bound;
 
 use jiff::Timestamp;
 use punctual_domain::Run;
+use punctual_domain::id::{JobId, TenantId, Version};
+use punctual_domain::job::Lane;
 
 use super::state::State;
 use crate::error::Refused;
-use crate::verbs::{Due, DuePage, DueQuery, Firing, Parent};
+use crate::verbs::{Due, DueKey, DuePage, DueQuery, Firing, Parent};
 
 impl State {
     pub(super) fn due(&self, query: &DueQuery) -> DuePage {
         let from = match query.after {
             None => Bound::Unbounded,
             // Past every version of that entry.
-            Some(key) => Bound::Excluded((key, punctual_domain::Version(u32::MAX))),
+            Some(key) => Bound::Excluded((key, Version(u32::MAX))),
         };
         let mut entries = Vec::new();
         for (&(key, version), &slot) in self.due.range((from, Bound::Unbounded)) {
@@ -30,6 +32,16 @@ impl State {
             entries.push(Due { key, version, slot });
         }
         DuePage { entries, next_at: None }
+    }
+
+    pub(super) fn count_due(&self, from: Timestamp, to: Timestamp, limit: usize) -> usize {
+        let first = |at| {
+            let key =
+                DueKey { at, lane: Lane::Critical, tenant: TenantId(0), job: JobId::from_bytes([0; 16]) };
+            (key, Version(0))
+        };
+        // A range from a later to an earlier time is none.
+        self.due.range(first(from)..first(to.max(from))).take(limit).count()
     }
 
     pub(super) fn is_due(&self, entry: &Due) -> bool {

@@ -27,8 +27,8 @@ use crate::page::{Page, PageRequest};
 use crate::store::Store;
 use crate::verbs::{
     Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter,
-    Lapse, Lapsed, OperationFilter, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Stored,
-    Subject, Trigger,
+    Lapse, Lapsed, OperationFilter, Planned, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped,
+    Stored, Subject, Trigger,
 };
 use state::State;
 
@@ -140,6 +140,10 @@ impl Store for Memory {
         Ok(self.state().list_jobs(filter, &page))
     }
 
+    async fn planned(&self, page: PageRequest<JobId>) -> Result<Page<Planned, JobId>, Error> {
+        Ok(self.state().planned(&page))
+    }
+
     async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error> {
         let state = self.state();
         Ok(jobs.iter().map(|job| state.has_open_runs(*job)).collect())
@@ -169,6 +173,10 @@ impl Store for Memory {
 
     async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
         Ok(self.state().due(&query))
+    }
+
+    async fn count_due(&self, from: Timestamp, to: Timestamp, limit: usize) -> Result<usize, Error> {
+        Ok(self.state().count_due(from, to, limit))
     }
 
     async fn is_due(&self, entries: &[Due]) -> Result<Vec<bool>, Error> {

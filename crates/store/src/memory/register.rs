@@ -16,7 +16,8 @@ use crate::admission::Admission;
 use crate::error::Refused;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
-    Carry, CarryTo, Due, DueWhen, Expect, JobFilter, OpenRuns, Put, Stored, Subject, Trigger, ledger_entry,
+    Carry, CarryTo, Due, DueWhen, Expect, JobFilter, OpenRuns, Planned, Put, Stored, Subject, Trigger,
+    ledger_entry,
 };
 
 impl State {
@@ -147,6 +148,21 @@ impl State {
         let after = page.after.map_or(Bound::Unbounded, Bound::Excluded);
         let jobs = self.jobs.range((after, Bound::Unbounded));
         page.fill(jobs.map(|(id, stored)| (*id, filter.matches(&stored.job).then_some(stored))))
+    }
+
+    pub(super) fn planned(&self, page: &PageRequest<JobId>) -> Page<Planned, JobId> {
+        let filter = JobFilter { state: Some("active"), ..JobFilter::default() };
+        let Page { items, next } = self.list_jobs(&filter, page);
+        let plan = |Stored { job, progress }: &Stored| Planned {
+            job: job.id,
+            tenant: job.tenant,
+            kind: job.spec.kind.as_deref().map(Arc::from),
+            destination: job.spec.target.destination().into(),
+            schedule: Arc::new(job.spec.schedule.clone()),
+            registered_at: job.created_at,
+            fired: progress.fired,
+        };
+        Page { items: items.iter().map(plan).collect(), next }
     }
 
     pub(super) fn has_open_runs(&self, job: JobId) -> bool {

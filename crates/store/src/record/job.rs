@@ -1,13 +1,13 @@
 //! A job's row: what is not in columns of its own.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_domain::Outcome;
 use punctual_domain::id::{JobId, TenantId, Version};
-use punctual_domain::job::{Carried, Http, Job, JobState, Lane, Method, Pause, Spec, Target};
+use punctual_domain::job::{Carried, Http, Job, JobState, Lane, Method, Pause, Spec, Target, host};
 use punctual_domain::labels::Labels;
 use punctual_domain::policy::Policies;
 use punctual_domain::policy::catch_up::CatchUp;
@@ -24,6 +24,7 @@ use serde_json::value::RawValue;
 use super::overlap::OverlapRecord;
 use super::{damaged, millis, timestamp};
 use crate::error::Error;
+use crate::verbs::Planned;
 
 /// Raised when a field changes its meaning; adding one does not need it.
 const FORM: u8 = 1;
@@ -250,6 +251,71 @@ pub fn decode_job(id: JobId, tenant: TenantId, version: Version, bytes: &[u8]) -
             None => None,
         },
     })
+}
+
+/// What [`PlannedReader`] reads of a job; the rest is passed over.
+#[derive(Deserialize)]
+struct PlannedRecord<'a> {
+    v: u8,
+    #[serde(borrow, default)]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    schedule: &'a RawValue,
+    #[serde(borrow)]
+    target: TargetRecord<'a>,
+    created: i64,
+}
+
+/// Reads jobs as [`Planned`], for one page: schedules, types and destinations that were seen before are not made again.
+#[derive(Default)]
+pub struct PlannedReader {
+    schedules: HashMap<Box<str>, Arc<Schedule>>,
+    words: HashSet<Arc<str>>,
+}
+
+impl PlannedReader {
+    /// Reads an active job from its row.
+    pub fn read(&mut self, id: JobId, tenant: TenantId, fired: u64, bytes: &[u8]) -> Result<Planned, Error> {
+        let wrong = |what: String| damaged(format!("job {id}: {what}"));
+        let record: PlannedRecord<'_> =
+            serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+        if record.v > FORM {
+            return Err(wrong(format!("written by a newer version (form {})", record.v)));
+        }
+        let text = record.schedule.get();
+        let schedule = match self.schedules.get(text) {
+            Some(schedule) => Arc::clone(schedule),
+            None => {
+                let read = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+                let schedule = Arc::new(decode_schedule(read).map_err(|error| wrong(error.to_string()))?);
+                self.schedules.insert(text.into(), Arc::clone(&schedule));
+                schedule
+            }
+        };
+        let destination = match &record.target {
+            TargetRecord::Http { url, .. } => format!("http {}", host(url)),
+            TargetRecord::Function(name) => format!("function {name}"),
+            TargetRecord::Discard => "discard".into(),
+        };
+        Ok(Planned {
+            job: id,
+            tenant,
+            kind: record.kind.as_deref().map(|kind| self.word(kind)),
+            destination: self.word(&destination),
+            schedule,
+            registered_at: timestamp(record.created)?,
+            fired,
+        })
+    }
+
+    fn word(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.words.get(text) {
+            return Arc::clone(known);
+        }
+        let word: Arc<str> = text.into();
+        self.words.insert(Arc::clone(&word));
+        word
+    }
 }
 
 /// Standard is 0, so that most rows do not write it.

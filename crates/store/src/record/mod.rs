@@ -16,7 +16,7 @@ mod run;
 
 pub use attempt::{decode_attempts, encode_attempts};
 pub use fate::{fate_code, fate_of};
-pub use job::{decode_job, encode_job};
+pub use job::{PlannedReader, decode_job, encode_job};
 pub use node::{decode_attendance, encode_attendance};
 pub use operation::{decode_operation, encode_operation};
 pub use run::{RunHead, decode_run, encode_run};

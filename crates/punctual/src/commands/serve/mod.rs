@@ -148,6 +148,7 @@ async fn start(
     let mut options = Options::new(storage, Arc::clone(tzdb));
     options.http = http::Options { policy: policy.clone(), ..http::Options::default() };
     options.concurrency = config.concurrency;
+    options.hot_second = config.hot_second;
     options.queues = config.queues.iter().map(|queue| queue.as_str().into()).collect();
     options.node = punctual_engine::Options {
         lease: Duration::from_secs(config.lease),
