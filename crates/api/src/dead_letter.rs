@@ -1,5 +1,6 @@
 //! Requests about dead letters: runs by id, or all that a filter finds.
 
+use jiff::Timestamp;
 use punctual_domain::operation::DeadLetters;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -29,7 +30,46 @@ object! {
         pub from: Time,
         /// Born before.
         pub to: Time,
+        /// The error of their last attempt has this code, such as `connect_failed`.
+        pub error: String,
+        /// Their job has this label: `name=value`.
+        pub label: String,
     }
+}
+
+/// Dead letters that failed alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DeadLetterGroup {
+    /// The code of their errors.
+    pub error: String,
+    /// The target's own code, such as an HTTP status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<i32>,
+    /// Their message; what differs from one to the other is `#`.
+    pub message: String,
+    /// How many were met.
+    pub count: u64,
+    /// Of how many jobs.
+    pub jobs: u64,
+    /// When the first of them ended.
+    pub first_at: Timestamp,
+    /// When the last of them ended.
+    pub last_at: Timestamp,
+    /// The newest of them.
+    pub example_run_id: String,
+}
+
+/// Dead letters by what went wrong, the largest group first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DeadLetterGroups {
+    /// The groups.
+    pub items: Vec<DeadLetterGroup>,
+    /// How many dead letters were looked at, the newest first. Counts are of these.
+    pub examined: u64,
+    /// These were all.
+    pub is_complete: bool,
+    /// Where to go on, if they were not.
+    pub next_cursor: Option<String>,
 }
 
 impl From<&DeadLetters> for Filter {
@@ -40,6 +80,8 @@ impl From<&DeadLetters> for Filter {
             queue: which.queue.as_deref().map(Into::into),
             from: which.born_from.map(Time::from),
             to: which.born_before.map(Time::from),
+            error: which.error.as_deref().map(Into::into),
+            label: which.label.as_ref().map(|(name, value)| format!("{name}={value}")),
         }
     }
 }

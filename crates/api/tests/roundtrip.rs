@@ -169,6 +169,7 @@ fn a_job_that_was_read_can_be_sent_back_as_a_change() {
         created_at: now,
         updated_at: now,
         carried: None,
+        changes: Vec::new(),
     };
     let facts = Facts {
         tenant: "default",

@@ -1,7 +1,7 @@
 //! Dead letters: listed, redriven, acknowledged.
 
 use http::StatusCode;
-use punctual_api::dead_letter::{Selection, SelectionResult};
+use punctual_api::dead_letter::{DeadLetterGroups, Selection, SelectionResult};
 use punctual_api::operation::Operation;
 use punctual_api::run::RunSummary;
 
@@ -10,6 +10,7 @@ use crate::client::{Call, Client};
 use crate::error::Error;
 use crate::list::List;
 use crate::runs::RunFilter;
+use crate::server::query;
 
 /// What came of a selection: named runs are changed at once, a filter starts an operation.
 #[derive(Clone, Debug)]
@@ -23,9 +24,12 @@ pub enum Done {
 impl Client {
     /// Dead letters, newest first. The filter's `dead` has no meaning here.
     pub fn dead_letters(&self, filter: &RunFilter) -> List<RunSummary> {
-        let known = ["job", "type", "queue", "from", "to"];
-        let parameters = filter.parameters().into_iter().filter(|(name, _)| known.contains(name));
-        List::new(self, "/v1/dead-letters", &parameters.collect::<Vec<_>>())
+        List::new(self, "/v1/dead-letters", &parameters(filter))
+    }
+
+    /// The newest dead letters by what went wrong.
+    pub async fn dead_letter_groups(&self, filter: &RunFilter) -> Result<Answer<DeadLetterGroups>, Error> {
+        self.call(Call::get(format!("/v1/dead-letters/groups{}", query(&parameters(filter))))).await
     }
 
     /// Lets dead runs go on: the same runs, the next attempts.
@@ -46,4 +50,10 @@ impl Client {
             _ => self.read(&name, &text).map(Done::Runs),
         }
     }
+}
+
+/// What dead letters can be narrowed by.
+fn parameters(filter: &RunFilter) -> Vec<(&'static str, Option<&str>)> {
+    let known = ["job", "type", "queue", "from", "to", "error", "label"];
+    filter.parameters().into_iter().filter(|(name, _)| known.contains(name)).collect()
 }

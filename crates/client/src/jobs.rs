@@ -9,7 +9,7 @@ use punctual_api::Page;
 use punctual_api::backfill::{Backfill, BackfillSlots};
 use punctual_api::import::BulkResult;
 use punctual_api::job::{Job, Pause, Trigger, Upcoming};
-use punctual_api::ledger::LedgerEntry;
+use punctual_api::ledger::{LedgerEntry, Why};
 use punctual_api::operation::Operation;
 use punctual_api::run::RunSummary;
 use serde::Serialize;
@@ -196,6 +196,18 @@ impl Client {
     /// The slots of a job that did not simply run, newest first.
     pub fn ledger(&self, id: &str) -> List<LedgerEntry> {
         List::new(self, format!("{}/ledger", JobRef::Id(id.into()).path()), &[])
+    }
+
+    /// All slots of a job in a range, newest first: RFC 3339 or epoch seconds.
+    pub fn account(&self, id: &str, from: Option<&str>, to: Option<&str>) -> List<LedgerEntry> {
+        let path = format!("{}/ledger", JobRef::Id(id.into()).path());
+        List::new(self, path, &[("from", from), ("to", to)])
+    }
+
+    /// Why a job did or did not run at a time, or lately.
+    pub async fn why(&self, id: &str, at: Option<&str>) -> Result<Answer<Why>, Error> {
+        let query = query(&[("at", at)]);
+        self.call(Call::get(format!("{}/why{query}", JobRef::Id(id.into()).path()))).await
     }
 
     /// Registers up to 1,000 jobs; each is answered for itself.

@@ -27,10 +27,14 @@ pub struct RunFilter {
     pub from: Option<String>,
     /// Born before.
     pub to: Option<String>,
+    /// Of dead letters: the code of their error.
+    pub error: Option<String>,
+    /// Of dead letters: a label of their job, as `name=value`.
+    pub label: Option<String>,
 }
 
 impl RunFilter {
-    pub(crate) fn parameters(&self) -> [(&'static str, Option<&str>); 8] {
+    pub(crate) fn parameters(&self) -> [(&'static str, Option<&str>); 10] {
         [
             ("job", self.job.as_deref()),
             ("state", self.state.as_deref()),
@@ -40,6 +44,8 @@ impl RunFilter {
             ("queue", self.queue.as_deref()),
             ("from", self.from.as_deref()),
             ("to", self.to.as_deref()),
+            ("error", self.error.as_deref()),
+            ("label", self.label.as_deref()),
         ]
     }
 }

@@ -106,6 +106,30 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
 }
 
+/// Longer patterns say no more about what went wrong.
+const PATTERN_MAX: usize = 200;
+
+impl Failure {
+    /// Its message without what differs from one failure to the next: words with a digit in them are `#`.
+    pub fn pattern(&self) -> String {
+        let mut pattern = String::with_capacity(self.message.len().min(PATTERN_MAX));
+        let mut length = 0;
+        for word in self.message.split_inclusive(|c: char| !c.is_alphanumeric() && !"_-.".contains(c)) {
+            let end = word.trim_end_matches(|c: char| !c.is_alphanumeric() && !"_-".contains(c)).len();
+            let (name, mark) = word.split_at(end);
+            let name = if name.chars().any(|c| c.is_ascii_digit()) { "#" } else { name };
+            length += name.chars().count() + mark.chars().count();
+            if length > PATTERN_MAX {
+                pattern.push_str("...");
+                break;
+            }
+            pattern.push_str(name);
+            pattern.push_str(mark);
+        }
+        pattern
+    }
+}
+
 /// What a target answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
@@ -132,5 +156,29 @@ impl Report {
             status: None,
             phases: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_that_differ_in_numbers_have_one_pattern() {
+        let pattern = |message: &str| {
+            let (code, message) = ("http_status".into(), message.into());
+            Failure { code, message, is_retryable: true, retry_after: None }.pattern()
+        };
+        for (message, expected) in [
+            ("connect to 10.0.0.7:8080: refused", "connect to #:#: refused"),
+            ("the target answered 503.", "the target answered #."),
+            ("job 0198c6f0-aaaa-7000-8000-1: no such row", "job #: no such row"),
+            ("plain words, kept", "plain words, kept"),
+            ("", ""),
+        ] {
+            assert_eq!(pattern(message), expected);
+        }
+        let long = pattern(&"word ".repeat(100));
+        assert!(long.ends_with("...") && long.len() <= PATTERN_MAX + 3, "{long}");
     }
 }

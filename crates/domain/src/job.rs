@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use punctual_schedule::Schedule;
+use jiff::{SignedDuration, Timestamp};
+use punctual_schedule::every::Origin;
+use punctual_schedule::{Kind, Schedule};
 
 use crate::id::{JobId, TenantId, Version};
 use crate::labels::Labels;
@@ -31,6 +32,31 @@ pub struct Job {
     pub updated_at: Timestamp,
     /// A slot that was due and not fired when it was last changed: it is owed, though the schedule may not name it.
     pub carried: Option<Carried>,
+    /// What it was before, oldest first: the newest [`CHANGES_MAX`] changes that its past slots are explained by.
+    pub changes: Vec<Change>,
+}
+
+/// So many changes of a job are remembered: enough for a pause a week over half a year, at most a few kilobytes in its row.
+pub const CHANGES_MAX: usize = 32;
+
+/// A change of a job that tells what became of slots before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// When.
+    pub at: Timestamp,
+    /// The version that it ended.
+    pub version: Version,
+    /// What was there until then.
+    pub until: Before,
+}
+
+/// What a change ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Before {
+    /// Another schedule.
+    Schedule(Box<Schedule>),
+    /// A pause.
+    Pause(Pause),
 }
 
 /// A slot that outlives the version it was made for.
@@ -261,6 +287,60 @@ impl Job {
         matches!(self.state, JobState::Active)
     }
 
+    /// From when on slots of its schedule are its own: those after its registration; the registration itself, where that is the slot.
+    pub fn owns_from(&self) -> Timestamp {
+        let created =
+            Timestamp::from_millisecond(self.created_at.as_millisecond()).unwrap_or(self.created_at);
+        match &self.spec.schedule.kind {
+            Kind::At(_) => Timestamp::MIN, // One that had just passed is taken.
+            Kind::Now | Kind::After(_) => created,
+            Kind::Every(every) if *every.origin() == Origin::Completion => created,
+            Kind::Every(_) | Kind::Interval(_) | Kind::Cron(_) => created + SignedDuration::from_millis(1),
+        }
+    }
+
+    /// Remembers what a change of an older version ended: its schedule, its pause.
+    pub fn remember(&mut self, old: &Job) {
+        let (at, version) = (self.updated_at, old.version);
+        if let JobState::Paused(pause) = &old.state
+            && !matches!(self.state, JobState::Paused(_))
+        {
+            self.changes.push(Change { at, version, until: Before::Pause(pause.clone()) });
+        }
+        if old.spec.schedule != self.spec.schedule {
+            let schedule = Box::new(old.spec.schedule.clone());
+            self.changes.push(Change { at, version, until: Before::Schedule(schedule) });
+        }
+        let many = self.changes.len().saturating_sub(CHANGES_MAX);
+        self.changes.drain(..many);
+    }
+
+    /// The schedule that it had at a time, and when that ended. None if that is not remembered any more. A new schedule names slots after
+    /// the change, so one of the very moment is the old one's.
+    pub fn schedule_at(&self, at: Timestamp) -> Option<(&Schedule, Option<Timestamp>)> {
+        if self.changes.len() >= CHANGES_MAX && self.changes.first().is_some_and(|oldest| at <= oldest.at) {
+            return None; // An older change may have been forgotten.
+        }
+        let ended =
+            self.changes.iter().filter(|change| at <= change.at).find_map(|change| match &change.until {
+                Before::Schedule(schedule) => Some((&**schedule, Some(change.at))),
+                Before::Pause(_) => None,
+            });
+        Some(ended.unwrap_or((&self.spec.schedule, None)))
+    }
+
+    /// The pause that was decided on at a time or held then, and when it ended.
+    pub fn pause_at(&self, at: Timestamp) -> Option<(&Pause, Option<Timestamp>)> {
+        let ended = self.changes.iter().find_map(|change| match &change.until {
+            Before::Pause(pause) if pause.since <= at && at <= change.at => Some((pause, Some(change.at))),
+            _ => None,
+        });
+        ended.or(match &self.state {
+            JobState::Paused(pause) if pause.since <= at => Some((pause, None)),
+            _ => None,
+        })
+    }
+
     /// At most so many fires, if the schedule says.
     pub fn max_fires(&self) -> Option<NonZeroU64> {
         self.spec.schedule.bounds.max_fires
@@ -270,6 +350,8 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::ShardId;
+    use crate::lifecycle::tests::at;
 
     #[test]
     fn a_destination_is_what_jobs_that_load_the_same_share() {
@@ -286,5 +368,58 @@ mod tests {
         }
         assert_eq!(Target::Function { name: "report".into() }.destination(), "function report");
         assert_eq!(Target::Discard.destination(), "discard");
+    }
+
+    fn job() -> Job {
+        let schedule = Schedule::parse("0 * * * *").expect("valid");
+        Job {
+            id: JobId::new(at(0), ShardId(1), 1),
+            tenant: TenantId::DEFAULT,
+            version: Version::FIRST,
+            state: JobState::Active,
+            spec: Spec::new("j", schedule, Target::Discard),
+            created_at: at(0),
+            updated_at: at(0),
+            carried: None,
+            changes: Vec::new(),
+        }
+    }
+
+    fn changed(old: &Job, second: i64, change: impl Fn(&mut Job)) -> Job {
+        let mut new = Job { version: old.version.next(), updated_at: at(second), ..old.clone() };
+        change(&mut new);
+        new.remember(old);
+        new
+    }
+
+    #[test]
+    fn a_job_knows_its_schedule_and_its_pause_of_any_time() {
+        let first = job();
+        let pause = Pause { reason: None, by: Some("ada".into()), since: at(100), until: None };
+        let paused = changed(&first, 100, |job| job.state = JobState::Paused(pause.clone()));
+        assert_eq!(paused.pause_at(at(150)), Some((&pause, None)));
+        assert_eq!((paused.changes.len(), paused.pause_at(at(99))), (0, None));
+        let resumed = changed(&paused, 200, |job| job.state = JobState::Active);
+        assert_eq!(resumed.pause_at(at(150)), Some((&pause, Some(at(200)))));
+        assert_eq!(resumed.pause_at(at(201)), None);
+        let hourly = first.spec.schedule.clone();
+        let daily = Schedule::parse("0 9 * * *").expect("valid");
+        let moved = changed(&resumed, 300, |job| job.spec.schedule = daily.clone());
+        assert_eq!(moved.schedule_at(at(300)), Some((&hourly, Some(at(300)))));
+        assert_eq!(moved.schedule_at(at(301)), Some((&daily, None)));
+        let renamed = changed(&moved, 400, |job| job.spec.name = "k".into());
+        assert_eq!(renamed.changes, moved.changes, "a name explains no slot");
+    }
+
+    #[test]
+    fn what_was_forgotten_is_not_guessed() {
+        let schedules = ["0 1 * * *", "0 2 * * *"].map(|text| Schedule::parse(text).expect("valid"));
+        let mut now = job();
+        for second in 1..=CHANGES_MAX as i64 + 5 {
+            now = changed(&now, second, |job| job.spec.schedule = schedules[second as usize % 2].clone());
+        }
+        assert_eq!(now.changes.len(), CHANGES_MAX);
+        assert_eq!(now.schedule_at(at(6)), None);
+        assert!(now.schedule_at(at(7)).is_some());
     }
 }

@@ -6,6 +6,7 @@
 //! where a run changes state, [`policy`] the decisions, [`ledger`] the account of every slot, [`operation`] long work
 //! over many runs, [`placement`] which node fires what, [`shares`] which lane goes next.
 
+pub mod account;
 pub mod attempt;
 pub mod id;
 pub mod invariants;
@@ -20,6 +21,7 @@ pub mod policy;
 pub mod run;
 pub mod shares;
 pub mod tenant;
+pub mod why;
 pub mod work;
 
 pub use attempt::{Attempt, Outcome, Report};

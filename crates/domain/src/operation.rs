@@ -99,6 +99,10 @@ pub struct DeadLetters {
     pub born_from: Option<Timestamp>,
     /// Born before.
     pub born_before: Option<Timestamp>,
+    /// The error of their last attempt has this code.
+    pub error: Option<Arc<str>>,
+    /// Their job has this label.
+    pub label: Option<(String, String)>,
 }
 
 /// Which slots are caught up with: from the cursor on, as the schedule was when they were missed. An edit changes the

@@ -79,6 +79,14 @@ impl Desk {
         })
     }
 
+    /// Whether a worker of this node serves a queue.
+    pub(crate) fn serves(&self, queue: &str) -> bool {
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats
+            .iter()
+            .any(|place| place.queues.is_empty() || place.queues.iter().any(|served| **served == *queue))
+    }
+
     /// Hands over runs that were leased with this room, and takes back the room that is left.
     pub(crate) fn give(&self, room: &Room, leased: Vec<Leased>) {
         let unused = room.attempts.saturating_sub(leased.len());

@@ -126,7 +126,7 @@ impl Engine {
     }
 
     /// Jobs with what their rows do not say.
-    async fn see(&self, jobs: &[Stored]) -> Result<Vec<Seen>, Error> {
+    pub(crate) async fn see(&self, jobs: &[Stored]) -> Result<Vec<Seen>, Error> {
         let now = self.clock.now();
         let mut seen: Vec<Seen> = jobs.iter().map(|stored| self.glance(stored, now)).collect();
         let over: Vec<&mut Seen> = seen.iter_mut().filter(|seen| seen.is_over).collect();
@@ -262,7 +262,7 @@ impl Engine {
         job: JobId,
         page: PageRequest<Timestamp>,
     ) -> Result<Page<LedgerEntry, Timestamp>, Error> {
-        self.find(tenant, job).await?;
+        self.find_kept(tenant, job).await?;
         Ok(match self.store.lists() {
             Some(lists) => lists.ledger(job, page).await?,
             None => self.store.ledger(job, page).await?,

@@ -5,7 +5,8 @@
 //! [`register`], `horizon`, [`fire`], `claim`, [`complete`], [`lapse`], [`reclaim`], [`history`], `retain`; beside it [`operations`], long
 //! work over many runs, such as a [`backfill`]. [`Node::start`] starts their loops.
 //! [`warnings`] are what its newest runs say about a job, [`crowd`] what its neighbours in time do; [`forecast`] tells how many slots
-//! are planned, from a `census` of the jobs and the `curve` of each schedule.
+//! are planned, from a `census` of the jobs and the `curve` of each schedule;
+//! [`why`] and [`ledger`] tell what became of its slots.
 //! [`timetables`] turns schedules into slots once for all jobs that share one; [`wheel`] holds the due entries of
 //! the near horizon, in time order; `desk` knows which workers have room; `pass` is the one loop driver.
 
@@ -34,16 +35,19 @@ mod wake;
 pub mod backfill;
 pub mod complete;
 pub mod crowd;
+pub mod dead_letters;
 pub mod fire;
 pub mod forecast;
 pub mod history;
 pub mod lapse;
+pub mod ledger;
 pub mod operations;
 pub mod reclaim;
 pub mod register;
 pub mod timetables;
 pub mod warnings;
 pub mod wheel;
+pub mod why;
 
 pub use clock::{Clock, Entropy, ManualClock, Sleep, SystemClock, SystemEntropy};
 pub use desk::Seat;

@@ -26,6 +26,7 @@ use tokio::sync::watch;
 
 pub use punctual_store::{OperationFilter, Page};
 
+use crate::dead_letters::DeadFilter;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::{Epochs, account, birth, slot_before};
@@ -274,11 +275,11 @@ impl Engine {
     ) -> Result<Plan, Error> {
         match &operation.kind {
             Kind::Redrive(which) => {
-                let (runs, event) = self.dead_letters(operation, which, now).await?;
+                let (runs, event) = self.next_dead_letters(operation, which, now).await?;
                 Ok(Plan { effect: Effect::Redrive(runs), ..Plan::of(event) })
             }
             Kind::Acknowledge(which) => {
-                let (runs, event) = self.dead_letters(operation, which, now).await?;
+                let (runs, event) = self.next_dead_letters(operation, which, now).await?;
                 Ok(Plan { effect: Effect::Acknowledge(runs), ..Plan::of(event) })
             }
             Kind::CatchUp(catch_up) => self.plan_slots(operation, catch_up.into(), limit, now).await,
@@ -307,7 +308,7 @@ impl Engine {
     }
 
     /// From the newest down: a run that dies again meanwhile is above the cursor and is not met twice.
-    async fn dead_letters(
+    async fn next_dead_letters(
         &self,
         operation: &Operation,
         which: &DeadLetters,
@@ -327,12 +328,14 @@ impl Engine {
             Cursor::Run(sequence) => Some(sequence),
             Cursor::Start | Cursor::Slot(_) => None,
         };
-        let page = self.store.runs(&filter, PageRequest { after, limit: STEP_MAX }).await?;
+        let narrow = DeadFilter { runs: filter, error: which.error.clone(), label: which.label.clone() };
+        let page = self.store.runs(&narrow.runs, PageRequest { after, limit: STEP_MAX }).await?;
         let event = match page.next {
             Some(next) => Event::Stepped { cursor: Cursor::Run(next), resume_at: now },
             None => Event::Succeeded,
         };
-        Ok((page.items.iter().map(Run::id).collect(), event))
+        let runs = self.narrowed(page.items, &narrow).await?;
+        Ok((runs.iter().map(Run::id).collect(), event))
     }
 
     /// The slots of about a second, as runs of the job as it is now. They are in the lane of what can wait: slots that are

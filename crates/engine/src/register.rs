@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, ShardId, TenantId, Version};
-use punctual_domain::job::{Carried, Job, JobState, Pause, Spec};
+use punctual_domain::job::{Before, Carried, Job, JobState, Pause, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::policy::overlap::Overlap;
@@ -129,6 +129,7 @@ impl Engine {
             created_at: now,
             updated_at: now,
             carried: None,
+            changes: Vec::new(),
         });
         let timetable = self.timetables.of(&job)?;
         let mut put = Put {
@@ -443,6 +444,7 @@ impl Engine {
         // Between deciding and committing, the slot may be fired under the old version.
         let mut unfired = Vec::new();
         change.job.carried = None;
+        change.job.remember(&old.job);
         if was_due && let Some(first) = self.first_due(&mut candidates).await? {
             unfired.push(first);
             let carried = Carried { at: first.key.at, slot: first.slot };
@@ -456,7 +458,7 @@ impl Engine {
         }
         let is_waiting = from_completion && change.job.is_active();
         let job = Arc::new(change.job);
-        let ledger = change.skipped_since.and_then(|since| skipped(&old.job, &timetable, since, now));
+        let ledger = change.skipped_since.map(|since| self.skipped(&old.job, since, now));
         let put = Put {
             expect: Expect::Version(old.job.version),
             due: next_slot.map(|slot| due(&job, &timetable, slot)).or_else(|| end_of_pause(&job)),
@@ -466,11 +468,25 @@ impl Engine {
             birth: None,
             open_runs: change.open_runs,
             lets_overlap: lets_overlap(&old.job, &job),
-            ledger: ledger.into_iter().collect(),
+            ledger: ledger.unwrap_or_default(),
             request: None,
             job: Arc::clone(&job),
         };
         Ok((put, Registered { job, next_slot, is_unchanged: false }))
+    }
+
+    /// The account of the slots of a pause: of each schedule that the job had meanwhile.
+    fn skipped(&self, job: &Job, since: Timestamp, now: Timestamp) -> Vec<LedgerEntry> {
+        let replaced = job.changes.iter().filter(|change| matches!(change.until, Before::Schedule(_)));
+        let ends = replaced.map(|change| change.at).filter(|at| *at > since && *at < now).chain([now]);
+        let mut from = since;
+        let mut entries = Vec::new();
+        for end in ends {
+            let timetable = self.then(job, end).timetable;
+            entries.extend(timetable.and_then(|timetable| skipped(job, &timetable, from, (end, now))));
+            from = end;
+        }
+        entries
     }
 
     /// The last slot of a job that was fired or accounted for. Runs are numbered in the order they were fired, also when
@@ -631,11 +647,16 @@ fn birth(job: &Job, cause: Cause, at: Timestamp, part: u32, correlation_id: Opti
     }
 }
 
-/// The account of the slots of a pause.
-fn skipped(job: &Job, timetable: &Timetable, since: Timestamp, now: Timestamp) -> Option<LedgerEntry> {
-    let (from, to) =
-        (timetable.next_after(since)?, timetable.previous_before(now + SignedDuration::from_nanos(1))?);
-    let slots = timetable.count(from, now + SignedDuration::from_nanos(1));
+/// The account of the slots of a time in which a job was paused, as it is decided now.
+fn skipped(
+    job: &Job,
+    timetable: &Timetable,
+    since: Timestamp,
+    (until, now): (Timestamp, Timestamp),
+) -> Option<LedgerEntry> {
+    let just_after = until + SignedDuration::from_nanos(1);
+    let (from, to) = (timetable.next_after(since)?, timetable.previous_before(just_after)?);
+    let slots = timetable.count(from, just_after);
     (slots > 0).then_some(LedgerEntry {
         job: job.id,
         tenant: job.tenant,

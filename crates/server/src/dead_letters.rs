@@ -1,14 +1,19 @@
-//! Dead letters: redriven or acknowledged, by id at once, or by filter as an operation.
+//! Dead letters: listed, grouped by error; redriven or acknowledged, by id at once, or by filter as an operation.
 
-use punctual_api::dead_letter::{Filter, Selection, SelectionItem, SelectionResult};
+use punctual_api::dead_letter::{
+    DeadLetterGroup, DeadLetterGroups, Filter, Selection, SelectionItem, SelectionResult,
+};
 use punctual_api::limits::RUNS_MAX;
+use punctual_api::page::Page;
 use punctual_api::read::{self, At, Errors};
 use punctual_domain::operation::{DeadLetters, Kind};
 use punctual_domain::{JobId, RunId};
 use punctual_engine::Error as EngineError;
+use punctual_engine::dead_letters::DeadFilter;
 
 use crate::answer::Answer;
 use crate::call::{Call, Text};
+use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::jobs::shorten;
 use crate::once::once;
@@ -101,6 +106,13 @@ fn dead_letters(filter: &Filter) -> Result<DeadLetters, Error> {
     });
     let born_from = filter.from.as_ref().and_then(|time| time.instant(&at.member("from"), &mut errors));
     let born_before = filter.to.as_ref().and_then(|time| time.instant(&at.member("to"), &mut errors));
+    let label = filter.label.as_deref().and_then(|text| {
+        let label = split_label(text);
+        if label.is_none() {
+            errors.add(&at.member("label"), "wrong_type", "write a label as `name=value`");
+        }
+        label
+    });
     if !errors.is_empty() {
         return Err(Error::Wrong(errors.into_vec()));
     }
@@ -110,5 +122,60 @@ fn dead_letters(filter: &Filter) -> Result<DeadLetters, Error> {
         queue: filter.queue.as_deref().map(Into::into),
         born_from,
         born_before,
+        error: filter.error.as_deref().map(Into::into),
+        label,
+    })
+}
+
+/// `name=value`.
+fn split_label(text: &str) -> Option<(String, String)> {
+    text.split_once('=').map(|(name, value)| (name.to_string(), value.to_string()))
+}
+
+pub(crate) async fn list(mut call: Call) -> Outcome {
+    let filter = filter(&mut call).await?;
+    let page = call.query.page();
+    call.query.check()?;
+    let page = call.shared.engine.dead_letters(&filter, page).await?;
+    let items = runs::summaries(&call, &page.items).await?;
+    Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
+}
+
+pub(crate) async fn groups(mut call: Call) -> Outcome {
+    let filter = filter(&mut call).await?;
+    let after = call.query.page().after;
+    call.query.check()?;
+    let found = call.shared.engine.dead_letter_groups(&filter, after).await?;
+    let items = found.groups.into_iter().map(|group| DeadLetterGroup {
+        error: group.code,
+        status: group.status,
+        message: group.message,
+        count: group.count,
+        jobs: group.jobs,
+        first_at: group.first_at,
+        last_at: group.last_at,
+        example_run_id: group.example.to_string(),
+    });
+    Ok(Answer::ok(&DeadLetterGroups {
+        items: items.collect(),
+        examined: found.examined,
+        is_complete: found.next.is_none(),
+        next_cursor: found.next.map(|next| next.encode()),
+    }))
+}
+
+/// What dead letters are narrowed by.
+async fn filter(call: &mut Call) -> Result<DeadFilter, Error> {
+    let mut filter = runs::filter(call);
+    if let Some(name) = call.query.text("tenant").map(str::to_string) {
+        filter.tenant = runs::named_tenant(call, &name).await?;
+    }
+    let label = call.query.text("label").map(|text| {
+        split_label(text).ok_or_else(|| Error::wrong("label", "wrong_type", "write a label as `name=value`"))
+    });
+    Ok(DeadFilter {
+        runs: filter,
+        error: call.query.text("error").map(Into::into),
+        label: label.transpose()?,
     })
 }

@@ -4,17 +4,20 @@ use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::backfill::{Asked, Backfill, BackfillSlots};
 use punctual_api::job::{Facts, JobSpec, Pause, Purpose, Trigger, Upcoming, read_job};
-use punctual_api::ledger::LedgerEntry;
+use punctual_api::ledger::{LedgerEntry, Why};
 use punctual_api::merge::patch_job;
 use punctual_api::page::Page;
 use punctual_api::{Job, read};
+use punctual_domain::account::{Row, What};
 use punctual_domain::job::{self, Spec};
 use punctual_domain::{JobId, Version};
 use punctual_engine::Error as EngineError;
 use punctual_engine::backfill;
 use punctual_engine::history::{JobFilter, Seen, Subject};
+use punctual_engine::ledger::Range;
 use punctual_engine::register::{Registered, Waiting};
 use punctual_engine::warnings::Recent;
+use punctual_engine::why::When;
 
 use crate::answer::Answer;
 use crate::call::{Call, Text};
@@ -339,11 +342,51 @@ pub(crate) async fn upcoming(mut call: Call, Path(id): Path<String>) -> Outcome 
 }
 
 pub(crate) async fn ledger(mut call: Call, Path(id): Path<String>) -> Outcome {
-    let page = call.query.page();
+    let (page, range) =
+        (call.query.page(), Range { from: call.query.time("from"), to: call.query.time("to") });
     call.query.check()?;
-    let page = call.shared.engine.ledger(call.tenant, job_id(&id)?, page).await?;
-    let items: Vec<LedgerEntry> = page.items.iter().map(LedgerEntry::from).collect();
-    Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
+    let (engine, id) = (&call.shared.engine, job_id(&id)?);
+    let (items, next): (Vec<LedgerEntry>, _) = match range == Range::default() {
+        true => {
+            let page = engine.ledger(call.tenant, id, page).await?;
+            (page.items.iter().map(LedgerEntry::from).collect(), page.next)
+        }
+        false => {
+            let page = engine.account(call.tenant, id, range, page).await?;
+            (accounted(&call, id, &page.items).await?, page.next)
+        }
+    };
+    Ok(Answer::ok(&Page { items, next_cursor: next.map(|next| next.encode()) }))
+}
+
+async fn accounted(call: &Call, id: JobId, rows: &[Row]) -> Result<Vec<LedgerEntry>, Error> {
+    let run = |row: &Row| match &row.what {
+        What::Run(run) => Some(punctual_domain::Run::clone(run)),
+        _ => None,
+    };
+    let runs: Vec<_> = rows.iter().filter_map(run).collect();
+    let mut due_times = call.shared.engine.due_times(&runs).await?.into_iter();
+    let now = call.shared.engine.now();
+    let mut show = |row: &Row| {
+        let due_at = matches!(row.what, What::Run(_)).then(|| due_times.next()).flatten();
+        LedgerEntry::of(id, row, due_at, now)
+    };
+    Ok(rows.iter().map(&mut show).collect())
+}
+
+pub(crate) async fn why(call: Call, Path(id): Path<String>) -> Outcome {
+    let when = match call.query.text("at") {
+        Some(text) => When::parse(text).ok_or_else(|| {
+            let detail = "write a time as `2026-12-24T18:00:00Z`, in epoch seconds, or as \
+                          `2026-12-24T18:00` on the clock of the job";
+            Error::wrong("at", "wrong_type", detail)
+        })?,
+        None => When::Latest,
+    };
+    call.query.check()?;
+    let id = job_id(&id)?;
+    let answer = call.shared.engine.why(call.tenant, id, when).await?;
+    Ok(Answer::ok(&Why::new(id, answer)))
 }
 
 /// A body that may be left out.

@@ -7,12 +7,12 @@ use axum::Router;
 use axum::middleware;
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use punctual_api::backfill::{Backfill, BackfillSlots};
-use punctual_api::dead_letter::{Selection, SelectionResult};
+use punctual_api::dead_letter::{DeadLetterGroups, Selection, SelectionResult};
 use punctual_api::forecast::Forecast;
 use punctual_api::health::{Readiness, Version};
 use punctual_api::import::{BulkResult, ImportLine};
 use punctual_api::job::{Pause, Trigger, Upcoming};
-use punctual_api::ledger::LedgerEntry;
+use punctual_api::ledger::{LedgerEntry, Why};
 use punctual_api::node::{Database, MoveShards, Node, Shard};
 use punctual_api::operation::Operation;
 use punctual_api::tenant::{Tenant, TenantSpec};
@@ -112,7 +112,21 @@ const JOB_LIST: &[Param] = &[
 ];
 const RUN_LIST: &[Param] = &[STATE, DEAD, WAITING_FOR, JOB, TYPE, TENANT, QUEUE, FROM, TO, LIMIT, CURSOR];
 const JOB_RUNS: &[Param] = &[STATE, DEAD, WAITING_FOR, FROM, TO, LIMIT, CURSOR];
-const DEAD_LIST: &[Param] = &[JOB, TYPE, QUEUE, FROM, TO, LIMIT, CURSOR];
+const ERROR: Param = param("error", "The error of the last attempt has this code, such as `connect_failed`.");
+const LABEL: Param = param("label", "`name=value`: of jobs with this label.");
+const DEAD_LIST: &[Param] = &[JOB, TYPE, QUEUE, FROM, TO, ERROR, LABEL, TENANT, LIMIT, CURSOR];
+const DEAD_GROUPS: &[Param] = &[JOB, TYPE, QUEUE, FROM, TO, ERROR, LABEL, TENANT, CURSOR];
+const LEDGER: &[Param] = &[
+    param("from", "Slots at or after; with `from` or `to` every slot is accounted for, also those that ran."),
+    param("to", "Slots before; now."),
+    LIMIT,
+    CURSOR,
+];
+const WHY: &[Param] = &[param(
+    "at",
+    "The time that is asked about: RFC 3339, epoch seconds, or `2026-12-24T18:00` on the clock of the job; \
+     the latest slot.",
+)];
 const OPERATION_LIST: &[Param] =
     &[param("state", "`running`, `succeeded`, `failed` or `cancelled`."), LIMIT, CURSOR];
 const FORECAST: &[Param] = &[
@@ -216,11 +230,15 @@ pub static TABLE: &[Endpoint] = &[
         "GET",
         "/v1/jobs/{id}/ledger",
         Needs::Viewer,
-        "Accounts for slots that did not simply run, newest first",
+        "Accounts for slots that did not simply run, or for all slots of a range, newest first",
     )
-    .query(&[LIMIT, CURSOR])
+    .query(LEDGER)
     .gives(200, json::<Page<LedgerEntry>>())
     .by(|| get(jobs::ledger)),
+    on("GET", "/v1/jobs/{id}/why", Needs::Viewer, "Says why a job did or did not run at a time")
+        .query(WHY)
+        .gives(200, json::<Why>())
+        .by(|| get(jobs::why)),
     on("GET", "/v1/runs", Needs::Viewer, "Lists runs, newest first")
         .query(RUN_LIST)
         .gives(200, json::<Page<RunSummary>>())
@@ -237,7 +255,16 @@ pub static TABLE: &[Endpoint] = &[
     on("GET", "/v1/dead-letters", Needs::Viewer, "Lists runs that ended badly and wait for somebody")
         .query(DEAD_LIST)
         .gives(200, json::<Page<RunSummary>>())
-        .by(|| get(runs::dead_letters)),
+        .by(|| get(dead_letters::list)),
+    on(
+        "GET",
+        "/v1/dead-letters/groups",
+        Needs::Viewer,
+        "Groups the newest dead letters by error, the largest group first",
+    )
+    .query(DEAD_GROUPS)
+    .gives(200, json::<DeadLetterGroups>())
+    .by(|| get(dead_letters::groups)),
     on(
         "POST",
         "/v1/dead-letters/redrive",

@@ -67,17 +67,13 @@ pub(crate) async fn list_of_job(mut call: Call, Path(id): Path<String>) -> Outco
     filter.state = call.query.word("state", &STATES);
     filter.waiting_for = call.query.word("waiting_for", &WAITING_FOR);
     filter.is_dead = call.query.parsed("dead", "`true` or `false`");
-    call.shared.engine.job(call.tenant, job).await?;
-    page(call, filter).await
-}
-
-pub(crate) async fn dead_letters(mut call: Call) -> Outcome {
-    let filter = RunFilter { is_dead: Some(true), ..filter(&mut call) };
+    // The runs of a deleted job are there as long as they are kept.
+    call.shared.engine.kept_job(call.tenant, job).await?;
     page(call, filter).await
 }
 
 /// What every list of runs can be narrowed by.
-fn filter(call: &mut Call) -> RunFilter {
+pub(crate) fn filter(call: &mut Call) -> RunFilter {
     RunFilter {
         tenant: Some(call.tenant),
         job: call.query.parsed::<JobId>("job", "a job's id"),

@@ -86,6 +86,7 @@ fn put(number: u64, now: Timestamp) -> Put {
         created_at: now,
         updated_at: now,
         carried: None,
+        changes: Vec::new(),
     };
     let key = DueKey { at: now, lane: job.spec.lane, tenant: job.tenant, job: job.id };
     Put {

@@ -170,6 +170,7 @@ fn job(n: u64, now: Timestamp) -> Job {
         created_at: now,
         updated_at: now,
         carried: None,
+        changes: Vec::new(),
     }
 }
 

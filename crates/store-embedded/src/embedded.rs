@@ -246,6 +246,11 @@ impl Store for Embedded {
         self.readers.ask(move |connection| read::jobs(connection, &ids)).await
     }
 
+    async fn kept_jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
+        let ids = ids.to_vec();
+        self.readers.ask(move |connection| read::kept_jobs(connection, &ids)).await
+    }
+
     async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error> {
         let versions = versions.to_vec();
         self.readers.ask(move |connection| read::job_versions(connection, &versions)).await

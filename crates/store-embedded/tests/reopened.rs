@@ -94,6 +94,10 @@ impl Store for Reopened {
         anew!(self, jobs(ids))
     }
 
+    async fn kept_jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
+        anew!(self, kept_jobs(ids))
+    }
+
     async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error> {
         anew!(self, job_versions(versions))
     }

@@ -32,13 +32,14 @@ pub(crate) const PLANNED: &str = "
 select id, tenant, fired, case when state = 0 then record end from jobs where id > $1 order by id limit $2";
 
 impl Postgres {
-    pub(crate) async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Failed> {
+    /// Jobs by id; deleted ones only if they are asked for.
+    pub(crate) async fn jobs(&self, ids: &[JobId], has_deleted: bool) -> Result<Vec<Option<Stored>>, Failed> {
         let client = self.connection().await?;
-        let sql = format!("select {JOB} from jobs where id = any($1) and state <> $2");
+        let sql = format!("select {JOB} from jobs where id = any($1) and (state <> $2 or $3)");
         let statement = client.prepare_cached(&sql).await.map_err(failed)?;
         let wanted: Vec<Uuid> = ids.iter().map(|id| job_uuid(*id)).collect();
         let mut found = HashMap::with_capacity(ids.len());
-        for row in client.query(&statement, &[&wanted, &DELETED]).await.map_err(failed)? {
+        for row in client.query(&statement, &[&wanted, &DELETED, &has_deleted]).await.map_err(failed)? {
             let stored = read_job(&row)?;
             found.insert(stored.job.id, stored);
         }

@@ -194,7 +194,11 @@ impl Store for Postgres {
     }
 
     async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
-        self.read("jobs", || self.jobs(ids)).await
+        self.read("jobs", || self.jobs(ids, false)).await
+    }
+
+    async fn kept_jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
+        self.read("kept_jobs", || self.jobs(ids, true)).await
     }
 
     async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error> {

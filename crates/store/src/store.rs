@@ -124,6 +124,9 @@ pub trait Store: Send + Sync + 'static {
     /// Jobs by id. Deleted ones are not there.
     async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error>;
 
+    /// Jobs by id, deleted ones too until [`Store::retain`] forgets them with the last of their history.
+    async fn kept_jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error>;
+
     /// Jobs in the versions that open runs were fired with.
     async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error>;
 

@@ -141,6 +141,7 @@ fn leased(number: u64, target: Target) -> Leased {
         created_at: at,
         updated_at: at,
         carried: None,
+        changes: Vec::new(),
     };
     let mut run = Run {
         sequence: Sequence::from_i64(number as i64 + 1),

@@ -226,6 +226,7 @@ between! {
     fn leave(node: WorkerId, now: Timestamp) -> ();
     fn news(owner: WorkerId, now: Timestamp) -> Option<Timestamp>;
     fn jobs(ids: &[JobId]) -> Vec<Option<Stored>>;
+    fn kept_jobs(ids: &[JobId]) -> Vec<Option<Stored>>;
     fn job_versions(versions: &[(JobId, Version)]) -> Vec<Option<Stored>>;
     fn have_open_runs(jobs: &[JobId]) -> Vec<bool>;
     fn job_by_key(tenant: TenantId, key: &str) -> Option<JobId>;

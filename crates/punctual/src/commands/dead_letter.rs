@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use comfy_table::Cell;
 use indicatif::ProgressBar;
-use punctual_api::dead_letter::{Filter, Selection, SelectionResult};
+use jiff::Timestamp;
+use punctual_api::dead_letter::{DeadLetterGroups, Filter, Selection, SelectionResult};
 use punctual_api::time::Time;
 use punctual_client::{Answer, Client, Done, JobRef, RunFilter};
 
+use super::moment;
 use super::output::{self, Format};
 use super::remote::{self, Paging, Remote};
 use super::run::{Common, table};
@@ -32,6 +35,11 @@ enum Command {
         #[command(flatten)]
         paging: Paging,
     },
+    /// Group the newest dead runs by what went wrong, the largest group first
+    Groups {
+        #[command(flatten)]
+        narrow: Narrow,
+    },
     /// Let dead runs go on: the same runs, their next attempts
     Redrive(Which),
     /// Take runs out of the dead letters; they stay as they are
@@ -43,14 +51,39 @@ struct Narrow {
     /// Of this job: its id or key:KEY
     #[arg(long, value_name = "JOB")]
     job: Option<JobRef>,
+    /// The error of their last attempt has this code, such as connect_failed
+    #[arg(long, value_name = "CODE")]
+    error: Option<String>,
+    /// Their job has this label: name=value
+    #[arg(long, value_name = "NAME=VALUE")]
+    label: Option<String>,
     #[command(flatten)]
     common: Common,
+}
+
+impl Narrow {
+    async fn filter(&self, client: &Client) -> Result<RunFilter, Failure> {
+        let job = match &self.job {
+            Some(job) => Some(client.job_id(job).await?),
+            None => None,
+        };
+        Ok(RunFilter {
+            job,
+            r#type: self.common.r#type.clone(),
+            queue: self.common.queue.clone(),
+            from: self.common.from.clone(),
+            to: self.common.to.clone(),
+            error: self.error.clone(),
+            label: self.label.clone(),
+            ..RunFilter::default()
+        })
+    }
 }
 
 #[derive(Args)]
 struct Which {
     /// Runs, by id
-    #[arg(value_name = "RUN", conflicts_with_all = ["job", "type", "queue", "from", "to", "all"])]
+    #[arg(value_name = "RUN", conflicts_with_all = ["job", "error", "label", "type", "queue", "from", "to", "all"])]
     runs: Vec<String>,
     #[command(flatten)]
     narrow: Narrow,
@@ -75,19 +108,12 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let client = remote.client()?;
     match &arguments.command {
         Command::List { narrow, paging } => {
-            let job = match &narrow.job {
-                Some(job) => Some(client.job_id(job).await?),
-                None => None,
-            };
-            let filter = RunFilter {
-                job,
-                r#type: narrow.common.r#type.clone(),
-                queue: narrow.common.queue.clone(),
-                from: narrow.common.from.clone(),
-                to: narrow.common.to.clone(),
-                ..RunFilter::default()
-            };
+            let filter = narrow.filter(&client).await?;
             remote.show_list(client.dead_letters(&filter), paging, table).await
+        }
+        Command::Groups { narrow } => {
+            let found = client.dead_letter_groups(&narrow.filter(&client).await?).await?;
+            remote.show(&found, groups)
         }
         Command::Redrive(which) => {
             let done = client.redrive(&selection(which, &client).await?).await?;
@@ -115,12 +141,41 @@ async fn selection(which: &Which, client: &Client) -> Result<Selection, Failure>
         queue: common.queue.clone(),
         from: common.from.as_deref().map(time),
         to: common.to.as_deref().map(time),
+        error: which.narrow.error.clone(),
+        label: which.narrow.label.clone(),
     };
     if filter == Filter::default() && !which.all {
-        let way_out = "name runs, narrow by --job, --type, --queue, --from or --to, or write --all";
+        let way_out =
+            "name runs, narrow by --job, --error, --label, --type, --queue, --from or --to, or write --all";
         return Err(Failure::Input(way_out.into()));
     }
     Ok(Selection { runs: None, filter: Some(filter) })
+}
+
+/// A table of groups, and how far it reaches.
+fn groups(found: &DeadLetterGroups, now: Timestamp) -> String {
+    let mut table = output::table(&["COUNT", "JOBS", "ERROR", "MESSAGE", "FIRST", "LAST", "EXAMPLE"]);
+    for group in &found.items {
+        let status = group.status.map(|status| format!(" {status}")).unwrap_or_default();
+        table.add_row(vec![
+            Cell::new(group.count),
+            Cell::new(group.jobs),
+            Cell::new(format!("{}{status}", group.error)),
+            Cell::new(output::safe(&group.message)),
+            Cell::new(moment::relative(group.first_at, now)),
+            Cell::new(moment::relative(group.last_at, now)),
+            Cell::new(&group.example_run_id),
+        ]);
+    }
+    let mut text = output::lines(&table);
+    if !found.is_complete {
+        let note = format!(
+            "these are the newest {}; there are more: narrow by --job, --from or --to\n",
+            found.examined
+        );
+        text.push_str(&note);
+    }
+    text
 }
 
 /// Text, or epoch seconds.

@@ -124,6 +124,7 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
                 queue: common.queue.clone(),
                 from: common.from.clone(),
                 to: common.to.clone(),
+                ..RunFilter::default()
             };
             remote.show_list(client.runs(&filter), paging, table).await
         }

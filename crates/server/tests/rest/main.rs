@@ -13,4 +13,5 @@ mod limits;
 mod openapi;
 mod operations;
 mod refused;
+mod why;
 mod world;

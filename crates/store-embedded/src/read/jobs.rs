@@ -53,6 +53,11 @@ pub(crate) fn jobs(connection: &Connection, ids: &[JobId]) -> Result<Vec<Option<
     ids.iter().map(|id| one(connection, sql, params![id.as_bytes(), DELETED], read_job)).collect()
 }
 
+pub(crate) fn kept_jobs(connection: &Connection, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
+    let sql = "select id, tenant, version, record, fired, completed_at from jobs where id = ?1";
+    ids.iter().map(|id| one(connection, sql, params![id.as_bytes()], read_job)).collect()
+}
+
 pub(crate) fn job_versions(
     connection: &Connection,
     versions: &[(JobId, Version)],

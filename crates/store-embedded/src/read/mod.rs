@@ -6,7 +6,7 @@ mod runs;
 mod search;
 
 pub(crate) use jobs::{
-    count_due, due, is_due, job_by_key, job_versions, jobs, list_jobs, next_available_at, planned, read_job,
+    count_due, due, is_due, job_by_key, job_versions, jobs, kept_jobs, list_jobs, next_available_at, planned, read_job,
     request, tenants,
 };
 pub(crate) use operations::{decode, operation, operations, runnable};

@@ -192,6 +192,13 @@ impl Store for Several {
         self.route(ids, |id| id.shard(), is_missing, ask).await
     }
 
+    async fn kept_jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
+        let ask = |database, asked: Vec<_>| -> Answers<'_, _> {
+            Box::pin(async move { Store::kept_jobs(database, &asked).await })
+        };
+        self.route(ids, |id| id.shard(), is_missing, ask).await
+    }
+
     async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error> {
         let ask = |database, asked: Vec<_>| -> Answers<'_, _> {
             Box::pin(async move { Store::job_versions(database, &asked).await })

@@ -52,6 +52,7 @@ fn job(number: u64) -> (Job, Due) {
         created_at: now,
         updated_at: now,
         carried: None,
+        changes: Vec::new(),
     };
     let key = DueKey { at: now, lane: job.spec.lane, tenant: job.tenant, job: job.id };
     let due = Due { key, version: job.version, slot: now };

@@ -220,6 +220,29 @@ pub async fn a_deleted_job_goes_with_its_history(store: Arc<dyn Store>) {
     assert_eq!(world.try_put(world.put(job, None)).await, Err(Refused::NoJob));
 }
 
+/// What it was, and when it was paused, explains its slots as long as they are known.
+pub async fn a_deleted_job_is_kept_with_what_it_was(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let (job, _) = ended(&mut world, "explained", Verdict::Succeed).await;
+    let kept = |id| {
+        let store = Arc::clone(&store);
+        async move { store.kept_jobs(&[id]).await.expect("kept_jobs").remove(0).map(|stored| stored.job) }
+    };
+    assert_eq!(kept(job.id).await.as_deref(), Some(&job));
+    let pause = Pause { reason: None, by: Some("ada".into()), since: world.now, until: None };
+    let paused = Job { version: Version(2), state: JobState::Paused(pause), ..job.clone() };
+    world.try_put(world.put(paused.clone(), None)).await.expect("paused");
+    let mut deleted = Job { version: Version(3), state: JobState::Deleted, ..paused.clone() };
+    deleted.remember(&paused);
+    world.try_put(world.put(deleted.clone(), None)).await.expect("deleted");
+    assert_eq!(store.jobs(&[job.id]).await.expect("jobs"), [None]);
+    let found = kept(job.id).await;
+    assert_eq!(found.as_deref(), Some(&deleted));
+    assert!(found.is_some_and(|job| job.pause_at(world.now).is_some()));
+    pass(&mut world, DAYS).await;
+    assert_eq!(kept(job.id).await, None, "it goes with its history");
+}
+
 /// Periods from completion: a firing without a next entry is no end; the completion says when it is one.
 pub async fn a_period_from_completion_is_over_when_its_last_run_says_so(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;

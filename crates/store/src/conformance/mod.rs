@@ -108,7 +108,7 @@ macro_rules! conformance {
                 the_time_of_a_redriven_run_begins_with_its_turn, an_edit_gives_limits_to_runs_that_wait;
             ended: a_job_that_is_over_goes_with_its_history, a_now_job_goes_too, an_open_run_keeps_its_job,
                 a_dead_letter_keeps_its_job, a_later_run_keeps_its_job, a_job_that_was_changed_since_stays,
-                a_deleted_job_goes_with_its_history, a_period_from_completion_is_over_when_its_last_run_says_so;
+                a_deleted_job_goes_with_its_history, a_deleted_job_is_kept_with_what_it_was, a_period_from_completion_is_over_when_its_last_run_says_so;
         }
     };
     (@list; $($file:ident: $($case:ident),+;)+) => {

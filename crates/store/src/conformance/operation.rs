@@ -86,6 +86,8 @@ pub async fn an_operation_is_there_when_it_is_started(store: Arc<dyn Store>) {
         queue: Some("slow".into()),
         born_from: Some(world.after(-60)),
         born_before: Some(world.after(60)),
+        error: Some("dns_failed".into()),
+        label: Some(("team".into(), "a".into())),
     };
     let schedule = job.spec.schedule.clone();
     let catch_up = Box::new(CatchUp { job: job.id, schedule, to: world.after(-60), rate: 3 });

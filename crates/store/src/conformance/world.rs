@@ -84,6 +84,7 @@ impl World {
             created_at: self.now,
             updated_at: self.now,
             carried: None,
+            changes: Vec::new(),
         }
     }
 

@@ -123,6 +123,11 @@ impl Store for Memory {
         Ok(ids.iter().map(|id| state.job(*id).cloned()).collect())
     }
 
+    async fn kept_jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
+        let state = self.state();
+        Ok(ids.iter().map(|id| state.jobs.get(id).cloned()).collect())
+    }
+
     async fn job_versions(&self, versions: &[(JobId, Version)]) -> Result<Vec<Option<Stored>>, Error> {
         let state = self.state();
         Ok(versions.iter().map(|(id, version)| state.job_version(*id, *version).cloned()).collect())

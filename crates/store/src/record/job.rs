@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use punctual_domain::Outcome;
 use punctual_domain::id::{JobId, TenantId, Version};
-use punctual_domain::job::{Carried, Http, Job, JobState, Lane, Method, Pause, Spec, Target, host};
+use punctual_domain::job::{
+    Before, Carried, Change, Http, Job, JobState, Lane, Method, Pause, Spec, Target, host,
+};
 use punctual_domain::labels::Labels;
 use punctual_domain::policy::Policies;
 use punctual_domain::policy::catch_up::CatchUp;
@@ -62,6 +64,19 @@ struct JobRecord<'a> {
     /// When it was to be fired, and the slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     carried: Option<(i64, i64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    changes: Vec<ChangeRecord>,
+}
+
+/// What a change of the job ended: a schedule or a pause.
+#[derive(Serialize, Deserialize)]
+struct ChangeRecord {
+    at: i64,
+    version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    schedule: Option<ScheduleRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<StateRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -210,6 +225,7 @@ pub fn encode_job(job: &Job) -> Result<Vec<u8>, Error> {
         created: millis(job.created_at),
         updated: millis(job.updated_at),
         carried: job.carried.map(|carried| (millis(carried.at), millis(carried.slot))),
+        changes: job.changes.iter().map(encode_change).collect(),
     };
     serde_json::to_vec(&record).map_err(|error| damaged(format!("job {}: {error}", job.id)))
 }
@@ -250,6 +266,7 @@ pub fn decode_job(id: JobId, tenant: TenantId, version: Version, bytes: &[u8]) -
             Some((at, slot)) => Some(Carried { at: timestamp(at)?, slot: timestamp(slot)? }),
             None => None,
         },
+        changes: record.changes.into_iter().map(decode_change).collect::<Result<_, _>>()?,
     })
 }
 
@@ -316,6 +333,23 @@ impl PlannedReader {
         self.words.insert(Arc::clone(&word));
         word
     }
+}
+
+fn encode_change(change: &Change) -> ChangeRecord {
+    let (schedule, state) = match &change.until {
+        Before::Schedule(schedule) => (Some(encode_schedule(schedule)), None),
+        Before::Pause(pause) => (None, encode_state(&JobState::Paused(pause.clone()))),
+    };
+    ChangeRecord { at: millis(change.at), version: change.version.0, schedule, state }
+}
+
+fn decode_change(record: ChangeRecord) -> Result<Change, Error> {
+    let until = match (record.schedule, decode_state(record.state)?) {
+        (Some(schedule), _) => Before::Schedule(Box::new(decode_schedule(schedule)?)),
+        (None, JobState::Paused(pause)) => Before::Pause(pause),
+        (None, _) => return Err(damaged("a change that changed nothing")),
+    };
+    Ok(Change { at: timestamp(record.at)?, version: Version(record.version), until })
 }
 
 /// Standard is 0, so that most rows do not write it.
@@ -579,6 +613,7 @@ mod tests {
             created_at: at,
             updated_at: at,
             carried: None,
+            changes: Vec::new(),
         }
     }
 
@@ -637,6 +672,11 @@ mod tests {
             overlap: Overlap::QueueAll { max: 3 },
         };
         job.spec.correlation_id = Some("corr".into());
+        let pause = Pause { reason: None, by: Some("you".into()), since: job.created_at, until: None };
+        let schedule = Box::new(Schedule::parse("15 3 * * *").expect("valid"));
+        job.changes = [Before::Pause(pause), Before::Schedule(schedule)]
+            .map(|until| Change { at: job.updated_at, version: Version(2), until })
+            .into();
         job
     }
 

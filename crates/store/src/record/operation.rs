@@ -43,8 +43,19 @@ struct OperationRecord {
 enum KindRecord {
     Redrive(DeadLettersRecord),
     Acknowledge(DeadLettersRecord),
-    CatchUp { job: String, schedule: Box<ScheduleRecord>, to: i64, rate: u32 },
-    MoveShards { shards: Vec<u16>, to: u8 },
+    /// With members that older versions do not know: what they cannot read they leave alone, where they would do too much.
+    RedriveSome(DeadLettersRecord),
+    AcknowledgeSome(DeadLettersRecord),
+    CatchUp {
+        job: String,
+        schedule: Box<ScheduleRecord>,
+        to: i64,
+        rate: u32,
+    },
+    MoveShards {
+        shards: Vec<u16>,
+        to: u8,
+    },
     Backfill(Box<BackfillRecord>),
 }
 
@@ -72,6 +83,10 @@ struct DeadLettersRecord {
     from: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label: Option<(String, String)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -86,7 +101,11 @@ pub fn encode_operation(operation: &Operation) -> Result<Vec<u8>, Error> {
     let record = OperationRecord {
         v: FORM,
         kind: match &operation.kind {
+            Kind::Redrive(which) if is_some(which) => KindRecord::RedriveSome(encode_dead_letters(which)),
             Kind::Redrive(which) => KindRecord::Redrive(encode_dead_letters(which)),
+            Kind::Acknowledge(which) if is_some(which) => {
+                KindRecord::AcknowledgeSome(encode_dead_letters(which))
+            }
             Kind::Acknowledge(which) => KindRecord::Acknowledge(encode_dead_letters(which)),
             Kind::CatchUp(catch_up) => KindRecord::CatchUp {
                 job: catch_up.job.to_string(),
@@ -145,8 +164,12 @@ pub fn decode_operation(
         tenant,
         version,
         kind: match record.kind {
-            KindRecord::Redrive(which) => Kind::Redrive(decode_dead_letters(which)?),
-            KindRecord::Acknowledge(which) => Kind::Acknowledge(decode_dead_letters(which)?),
+            KindRecord::Redrive(which) | KindRecord::RedriveSome(which) => {
+                Kind::Redrive(decode_dead_letters(which)?)
+            }
+            KindRecord::Acknowledge(which) | KindRecord::AcknowledgeSome(which) => {
+                Kind::Acknowledge(decode_dead_letters(which)?)
+            }
             KindRecord::CatchUp { job, schedule, to, rate } => Kind::CatchUp(Box::new(CatchUp {
                 job: job_id(&job)?,
                 schedule: decode_schedule(*schedule)?,
@@ -183,6 +206,11 @@ pub fn decode_operation(
     })
 }
 
+/// Whether they are narrowed by what older versions do not know.
+fn is_some(which: &DeadLetters) -> bool {
+    which.error.is_some() || which.label.is_some()
+}
+
 fn encode_dead_letters(which: &DeadLetters) -> DeadLettersRecord {
     DeadLettersRecord {
         job: which.job.map(|job| job.to_string()),
@@ -190,6 +218,8 @@ fn encode_dead_letters(which: &DeadLetters) -> DeadLettersRecord {
         queue: which.queue.clone(),
         from: which.born_from.map(millis),
         before: which.born_before.map(millis),
+        error: which.error.clone(),
+        label: which.label.clone(),
     }
 }
 
@@ -200,6 +230,8 @@ fn decode_dead_letters(record: DeadLettersRecord) -> Result<DeadLetters, Error> 
         queue: record.queue,
         born_from: record.from.map(timestamp).transpose()?,
         born_before: record.before.map(timestamp).transpose()?,
+        error: record.error,
+        label: record.label,
     })
 }
 
@@ -229,7 +261,10 @@ mod tests {
             queue: Some("slow".into()),
             born_from: Some(at(-9)),
             born_before: Some(at(-1)),
+            ..DeadLetters::default()
         };
+        let (error, label) = (Some("dns_failed".into()), Some(("team".into(), "a".into())));
+        let some = DeadLetters { error, label, ..which.clone() };
         let schedule = Schedule::parse("*/5 9-17 * * MON-FRI").expect("valid");
         let catch_up = Box::new(CatchUp { job, schedule: schedule.clone(), to: at(60), rate: 7 });
         let overlap = Some(Overlap::QueueAll { max: 5 });
@@ -240,6 +275,8 @@ mod tests {
             Kind::Redrive(DeadLetters::default()),
             Kind::Redrive(which.clone()),
             Kind::Acknowledge(which),
+            Kind::Redrive(some.clone()),
+            Kind::Acknowledge(some),
             Kind::CatchUp(catch_up),
             Kind::Backfill(Box::new(Backfill { overlap: Some(Overlap::Allow), ..backfill.clone() })),
             Kind::Backfill(Box::new(Backfill { overlap: None, ..backfill.clone() })),

@@ -9,6 +9,7 @@ mod spec;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use jiff::Timestamp;
 use punctual_api::Time;
 use punctual_api::backfill::Backfill;
 use punctual_api::job::{Job, Pause, Trigger};
@@ -16,7 +17,7 @@ use punctual_client::{Answer, Client, JobFilter, JobRef};
 
 use self::spec::Flags;
 use super::dead_letter::time;
-use super::output::Format;
+use super::output::{self, Format};
 use super::remote::{self, Paging, Remote};
 use super::run::word;
 use crate::failure::{EXIT_CODES, Failure};
@@ -154,6 +155,30 @@ enum Command {
         #[arg(long, value_name = "KEY", conflicts_with = "dry_run")]
         idempotency_key: Option<String>,
     },
+    /// Say why a job did or did not run at a time
+    #[command(after_help = "Examples:
+  punctual job why key:report
+  punctual job why key:report --at 2026-12-24T18:00")]
+    Why {
+        /// The job's id, or key:KEY
+        job: JobRef,
+        /// When: 2026-12-24T18:00:00Z, epoch seconds, or 2026-12-24T18:00 on the job's clock [default: the latest slot]
+        #[arg(long, value_name = "TIME")]
+        at: Option<String>,
+    },
+    /// Account for every slot of a range, newest first: what ran, what did not and why
+    Ledger {
+        /// The job's id, or key:KEY; of a deleted job its id
+        job: JobRef,
+        /// Slots at or after, such as 2026-12-01T00:00:00Z [default: when the job was registered]
+        #[arg(long, value_name = "TIME")]
+        from: Option<String>,
+        /// Slots before; may be in the future [default: now]
+        #[arg(long, value_name = "TIME")]
+        to: Option<String>,
+        #[command(flatten)]
+        paging: Paging,
+    },
     /// Register many jobs from lines of JSON
     Import {
         /// One job in each line (NDJSON); `-` is standard input
@@ -282,6 +307,17 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
                 let (id, total) = (&operation.id, operation.total.unwrap_or_default());
                 format!("backfilling {total} slots: operation {id}\nto see it: punctual operation get {id}\n")
             })
+        }
+        Command::Why { job, at } => {
+            let why = client.why(&client.job_id(job).await?, at.as_deref()).await?;
+            remote.show(&why, |why, _| format!("{}\n", output::safe(&why.text)))
+        }
+        Command::Ledger { job, from, to, paging } => {
+            // Without a range the server tells only of slots that did not run.
+            let now = Timestamp::now().to_string();
+            let to = to.as_deref().or(from.is_none().then_some(now.as_str()));
+            let rows = client.account(&client.job_id(job).await?, from.as_deref(), to);
+            remote.show_list(rows, paging, page::ledger).await
         }
         Command::Import { file, idempotency_key } => {
             import::run(file, idempotency_key.as_deref(), remote, &client).await

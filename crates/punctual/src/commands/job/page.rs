@@ -138,6 +138,49 @@ pub(super) fn page(
     page
 }
 
+/// The account of a range.
+pub(super) fn ledger(rows: &[&LedgerEntry], now: Timestamp) -> String {
+    let mut table = output::table(&["SLOTS", "COUNT", "WHAT", "WHY"]);
+    for row in rows {
+        let which = match row.from == row.to {
+            true => moment::full(row.from, now),
+            false => format!("{} to {}", moment::local(row.from), moment::local(row.to)),
+        };
+        table.add_row(vec![
+            Cell::new(which),
+            Cell::new(row.slots),
+            output::state(&row.state),
+            Cell::new(output::safe(&because(row))),
+        ]);
+    }
+    output::lines(&table)
+}
+
+/// Why slots fared as they did, in a line.
+fn because(row: &LedgerEntry) -> String {
+    if let Some(run) = &row.run {
+        let late = run.lateness_ms.map(|late| format!(", {} late", moment::millis(late))).unwrap_or_default();
+        let waits = run.waiting_for.as_ref().map(|what| format!(", waits for {what}")).unwrap_or_default();
+        let attempts = if run.attempts == 1 { "attempt" } else { "attempts" };
+        let slot = match run.cause.as_str() {
+            "backfill" => format!(" for {}", moment::local(run.scheduled_for)),
+            _ => String::new(),
+        };
+        return format!("{}: run {}{slot}, {} {attempts}{late}{waits}", row.reason, run.id, run.attempts);
+    }
+    if let Some(pause) = &row.pause {
+        let by = pause.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let reason = pause.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let end = pause.ended_at.map(|at| format!(" to {}", moment::local(at))).unwrap_or_default();
+        return format!("{}: paused from {}{end}{by}{reason}", row.reason, moment::local(pause.since));
+    }
+    match (&row.schedule, &row.calendars) {
+        (Some(schedule), _) => format!("schedule: until then `{schedule}`"),
+        (None, Some(calendars)) => format!("calendar: {}", calendars.join(", ")),
+        (None, None) => row.reason.clone(),
+    }
+}
+
 /// What a backfill would run.
 pub(super) fn backfill(slots: &BackfillSlots, now: Timestamp) -> String {
     let (first, last) = (moment::full(slots.first, now), moment::full(slots.last, now));

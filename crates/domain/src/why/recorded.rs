@@ -1,0 +1,396 @@
+//! Slots of which something is recorded: a run, or an entry of the ledger.
+
+use jiff::{SignedDuration, Timestamp};
+use punctual_schedule::length;
+
+use super::tell::{Tell, by, count, error, span};
+use super::{Facts, ON_TIME, Reason};
+use crate::attempt::Attempt;
+use crate::job::{Job, JobState};
+use crate::ledger::{Fate, LedgerEntry};
+use crate::policy::catch_up::{CatchUp, GRACE};
+use crate::policy::overlap::Overlap;
+use crate::run::{Cause, Limit, Run, RunState, WaitingFor};
+
+pub(super) fn by_run(
+    facts: &Facts<'_>,
+    tell: &Tell<'_>,
+    run: &Run,
+    attempts: &[Attempt],
+) -> (Reason, String) {
+    let id = run.id();
+    let what = subject(facts, tell, run);
+    match run.state {
+        RunState::Succeeded => return succeeded(facts, tell, run, attempts),
+        RunState::Running(lease) => {
+            let before = attempts.split_last().map_or(&[][..], |(_, before)| before);
+            let text = format!(
+                "{what} is running: attempt {} of run {id} was taken by worker {} at {}.{} To stop it: \
+                 punctual run cancel {id}",
+                lease.attempt,
+                lease.worker,
+                tell.time(lease.claimed_at),
+                failures(tell, before),
+            );
+            (Reason::Running, text)
+        }
+        RunState::Pending(WaitingFor::Retry) => {
+            let most = facts.job.spec.policies.retry.max_attempts;
+            let text = format!(
+                "{what} has not succeeded yet: run {id} is tried again at {} (attempt {}; {most} count at \
+                 most).{} To see it: punctual run get {id}",
+                tell.time(run.available_at),
+                run.attempt + 1,
+                failures(tell, attempts),
+            );
+            (Reason::Retrying, text)
+        }
+        RunState::Pending(WaitingFor::Time) => {
+            let text =
+                format!("{what} waits for its time: run {id} may start at {}.", tell.time(run.available_at));
+            (Reason::WaitsForTime, text)
+        }
+        RunState::Pending(WaitingFor::EarlierRun) => waits_behind(facts, tell, run, &what),
+        RunState::Pending(WaitingFor::Capacity) => waits(facts, tell, run, &what),
+        RunState::Failed | RunState::TimedOut => failed(facts, tell, run, attempts, &what),
+        RunState::Missed => missed(facts, tell, run, &what),
+        RunState::Cancelled => cancelled(facts, tell, run, &what),
+    }
+}
+
+/// What the run is for; of which version, if the job was changed since.
+fn subject(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run) -> String {
+    let what = match run.cause {
+        Cause::Schedule => tell.slot(facts.slot.unwrap_or(run.scheduled_for)),
+        Cause::Backfill => format!("{}, by a backfill,", tell.slot(run.scheduled_for)),
+        Cause::Trigger => format!("The run that somebody asked for at {}", tell.full(run.scheduled_for)),
+        Cause::Batch | Cause::Link => format!("The run of {}", tell.full(run.scheduled_for)),
+    };
+    let (then, now) = (run.version, facts.job.version);
+    match now > then && facts.job.state != JobState::Deleted {
+        true => format!("{what} (of version {then} of the job, which is at version {now} by now)"),
+        false => what,
+    }
+}
+
+fn succeeded(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, attempts: &[Attempt]) -> (Reason, String) {
+    let (id, what) = (run.id(), subject(facts, tell, run));
+    let (before, last) = match attempts.split_last() {
+        Some((last, before)) => (before, Some(last)),
+        None => (&[][..], None),
+    };
+    let due_at = due_at(facts, run);
+    let late = run.lateness(due_at).unwrap_or_default();
+    let (reason, how) = lateness(facts, tell, run, attempts, due_at, late);
+    let by = last.map(|attempt| format!(" on worker {}", attempt.worker)).unwrap_or_default();
+    let started = run.started_at.map(|at| format!(" started at {}", tell.time(at))).unwrap_or_default();
+    let took = last.and_then(|attempt| attempt.report.as_ref());
+    let took =
+        took.map(|report| format!(" in {}", span(report.started_at, report.finished_at))).unwrap_or_default();
+    let text = format!(
+        "{what} ran {how}: run {id}{started}{by} and succeeded at attempt {}{took}.{}",
+        run.attempt,
+        failures(tell, before)
+    );
+    (reason, text)
+}
+
+/// How late it was, and where the time went.
+fn lateness(
+    facts: &Facts<'_>,
+    tell: &Tell<'_>,
+    run: &Run,
+    attempts: &[Attempt],
+    due_at: Timestamp,
+    late: SignedDuration,
+) -> (Reason, String) {
+    if matches!(run.cause, Cause::Trigger | Cause::Backfill) {
+        return (Reason::RanOnTime, "when somebody asked for it".into());
+    }
+    if late <= ON_TIME {
+        return (Reason::RanOnTime, format!("on time, {} after it was due", length(late)));
+    }
+    let born_at = run.sequence.born_at();
+    let fired_late = born_at.duration_since(due_at);
+    if fired_late > GRACE {
+        let policy = match facts.job.spec.policies.catch_up {
+            CatchUp::Latest { .. } => "latest",
+            CatchUp::All { .. } => "all",
+            CatchUp::None => "none",
+        };
+        let text = format!(
+            "{} late: no node fired it when it was due, and at {} it was caught up with (catch_up {policy})",
+            length(late),
+            tell.time(born_at)
+        );
+        return (Reason::CaughtUp, text);
+    }
+    let claimed_at = attempts.first().map_or(born_at, |attempt| attempt.claimed_at);
+    let waited = claimed_at.duration_since(born_at);
+    let begun = late - fired_late - waited;
+    let why = if fired_late >= waited && fired_late >= begun {
+        format!(
+            "no node fired it until {}; a node had stopped, the database was out of reach, or more was due \
+             than could be fired",
+            tell.time(born_at)
+        )
+    } else if waited >= begun {
+        let turn = match facts.job.spec.policies.overlap {
+            Overlap::Allow | Overlap::Skip => "",
+            Overlap::QueueOne | Overlap::QueueAll { .. } | Overlap::CancelRunning => {
+                ", or for an earlier run to end"
+            }
+        };
+        format!("it waited {} for a worker with room{turn}", length(waited))
+    } else {
+        format!("the worker that took it at {} began only then", tell.time(claimed_at))
+    };
+    (Reason::RanLate, format!("{} late ({why})", length(late)))
+}
+
+/// When it was due: its slot and its spread.
+fn due_at(facts: &Facts<'_>, run: &Run) -> Timestamp {
+    let spread = facts.timetable.filter(|_| run.cause == Cause::Schedule);
+    let spread = spread.and_then(|timetable| SignedDuration::try_from(timetable.spread_offset()).ok());
+    run.scheduled_for + spread.unwrap_or_default()
+}
+
+/// So many attempts are told one by one.
+const TOLD: usize = 3;
+
+/// What went wrong, attempt by attempt; the newest ones.
+fn failures(tell: &Tell<'_>, attempts: &[Attempt]) -> String {
+    let more = attempts.len().saturating_sub(TOLD);
+    let mut text = match more {
+        0 => String::new(),
+        more => format!(" The first {} failed too.", count(more as u64, "attempt")),
+    };
+    for attempt in attempts.iter().skip(more) {
+        let at = attempt.report.as_ref().map_or(attempt.claimed_at, |report| report.finished_at);
+        let (number, worker, error) = (attempt.number, attempt.worker, error(attempt));
+        text.push_str(&format!(" Attempt {number} ended at {} on worker {worker} ({error}).", tell.time(at)));
+    }
+    text
+}
+
+fn failed(
+    facts: &Facts<'_>,
+    tell: &Tell<'_>,
+    run: &Run,
+    attempts: &[Attempt],
+    what: &str,
+) -> (Reason, String) {
+    let id = run.id();
+    let ended = run.finished_at.map(|at| format!(" at {}", tell.time(at))).unwrap_or_default();
+    let is_retryable = attempts
+        .last()
+        .and_then(|attempt| attempt.report.as_ref())
+        .and_then(|report| report.error.as_ref())
+        .is_none_or(|error| error.is_retryable);
+    let tried = count(run.attempt.into(), "attempt");
+    let why = match run.reason {
+        Some(Limit::RetryFor) => {
+            format!("after {tried}, because another one would start later than retry_for allows")
+        }
+        Some(Limit::Deadline) => format!("after {tried}, because its deadline was over"),
+        Some(Limit::StartWindow) => "because its start window was over".into(),
+        None if !is_retryable => format!("after {tried}, because this error is not retried"),
+        None => format!("after {tried}, the last that its retry policy allows"),
+    };
+    let state = if run.state == RunState::TimedOut { "timed out" } else { "failed" };
+    let way_out = match facts.is_dead_letter {
+        true => format!("It is a dead letter. To try again: punctual dead-letter redrive {id}"),
+        false => format!(
+            "It was taken out of the dead letters. To run the job again: punctual job trigger {}",
+            facts.job.id
+        ),
+    };
+    let text = format!(
+        "{what} {state} for good: run {id} ended{ended} {why}.{} {way_out}",
+        failures(tell, attempts)
+    );
+    (Reason::Failed, text)
+}
+
+fn waits_behind(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, String) {
+    let (id, policy) = (run.id(), facts.job.spec.policies.overlap.as_str());
+    let ahead = match facts.ahead {
+        Some(ahead) => format!(
+            "run {} of {}, which is {}",
+            ahead.id(),
+            tell.time(ahead.scheduled_for),
+            ahead.state.as_str()
+        ),
+        None => "an earlier run of the job".into(),
+    };
+    let stop = facts.ahead.map_or(id, Run::id);
+    let text = format!(
+        "{what} has not started: run {id} waits for {ahead} (overlap {policy}). To end the one ahead: \
+         punctual run cancel {stop}"
+    );
+    (Reason::WaitsForEarlierRun, text)
+}
+
+fn waits(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, String) {
+    let id = run.id();
+    let limit = run.start_by.map(|by| {
+        format!(
+            " If it has not started by {}, it is {}.",
+            tell.time(by.at),
+            match by.limit {
+                Limit::StartWindow | Limit::Deadline if run.attempt == 0 => "missed",
+                _ => "a dead letter",
+            }
+        )
+    });
+    let limit = limit.unwrap_or_default();
+    let since = span(run.available_at.max(run.sequence.born_at()), facts.now);
+    if !run.requires.is_empty() && !facts.is_met {
+        let text = format!(
+            "{what} has not started: run {id} waits since {since} for a worker with {}, and no live one has \
+             that.{limit} \
+             To start one: punctual serve --labels {}; or change what the job requires.",
+            run.requires, run.requires
+        );
+        return (Reason::WaitsForLabels, text);
+    }
+    if facts.is_served == Some(false) {
+        let text = format!(
+            "{what} has not started: run {id} waits since {since} in the queue `{}`, which no worker \
+             serves.{limit} \
+             To move the job: punctual job update {} --queue default",
+            run.queue, facts.job.id
+        );
+        return (Reason::WaitsForQueue, text);
+    }
+    let text = format!(
+        "{what} has not started: run {id} waits since {since} for a worker with room.{limit} \
+         All workers of the queue `{}` are busy, or none is alive: punctual nodes",
+        run.queue
+    );
+    (Reason::WaitsForRoom, text)
+}
+
+fn missed(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, String) {
+    let (id, again) = (run.id(), again(facts.job, run.scheduled_for, run.scheduled_for));
+    let (reason, limit) = match run.reason {
+        Some(Limit::Deadline) => (Reason::MissedDeadline, "deadline"),
+        _ => (Reason::MissedStartWindow, "start window"),
+    };
+    let over = run.start_by.map(|by| format!(" at {}", tell.time(by.at))).unwrap_or_default();
+    let waited = match run.requires.is_empty() {
+        true => format!("a worker of the queue `{}` with room", run.queue),
+        false => format!("a worker with {}", run.requires),
+    };
+    let text = format!(
+        "{what} was missed: run {id} waited for {waited}, and its {limit} was over{over} before one took \
+         it. {again}"
+    );
+    (reason, text)
+}
+
+fn cancelled(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, String) {
+    let id = run.id();
+    let at = run.finished_at.map(|at| format!(" at {}", tell.time(at))).unwrap_or_default();
+    let is_with =
+        |time: Timestamp| run.finished_at.is_some_and(|at| at.duration_since(time).abs() <= ON_TIME);
+    let why = if facts.job.state == JobState::Deleted && is_with(facts.job.updated_at) {
+        "because the job was deleted"
+    } else if facts.job.spec.policies.overlap == Overlap::CancelRunning {
+        "because a newer run took its place (overlap cancel_running) or somebody asked for it"
+    } else {
+        "because somebody asked for it"
+    };
+    let how = if run.attempt == 0 { "before it started" } else { "while it was open" };
+    let again = match facts.job.state {
+        JobState::Deleted => String::new(),
+        _ => format!(" To run the job again: punctual job trigger {}", facts.job.id),
+    };
+    (Reason::Cancelled, format!("{what} was cancelled: run {id} ended{at} {how}, {why}.{again}"))
+}
+
+/// The way to run slots after all.
+fn again(job: &Job, from: Timestamp, to: Timestamp) -> String {
+    // The end of a backfill is not in it.
+    let to = Timestamp::from_second(to.as_second() + 1).unwrap_or(to);
+    format!("To run it after all: punctual job backfill {} --from {from} --to {to}", job.id)
+}
+
+pub(super) fn by_entry(facts: &Facts<'_>, tell: &Tell<'_>, entry: &LedgerEntry) -> (Reason, String) {
+    let slot = facts.slot.unwrap_or(entry.to);
+    let what = tell.slot(slot);
+    let range = match entry.slots {
+        0 | 1 => String::new(),
+        many => format!(", one of {many} from {} to {}", tell.time(entry.from), tell.time(entry.to)),
+    };
+    let decided = tell.time(entry.decided_at);
+    let policies = &facts.job.spec.policies;
+    let again = again(facts.job, slot, slot);
+    let (reason, why) = match entry.fate {
+        Fate::MissedCatchUp => {
+            let policy = match policies.catch_up {
+                CatchUp::None => "catch_up none runs nothing that is more than a minute late".into(),
+                CatchUp::Latest { window } => {
+                    format!("catch_up latest runs the newest slot alone, within {}", window_of(window))
+                }
+                CatchUp::All { window, max, .. } => {
+                    format!("catch_up all runs the newest {max} slots within {}", window_of(window))
+                }
+            };
+            (
+                Reason::MissedCatchUp,
+                format!(
+                    "was missed: no node fired it when it was due, and when one did, at {decided}, {policy}"
+                ),
+            )
+        }
+        Fate::MissedStartWindow => {
+            let window = policies
+                .timeouts
+                .start_window
+                .map(|window| format!(" of {}", window_of(window)))
+                .unwrap_or_default();
+            (
+                Reason::MissedStartWindow,
+                format!(
+                    "was missed: when a node came to it, at {decided}, its start window{window} was over"
+                ),
+            )
+        }
+        Fate::MissedDeadline => (
+            Reason::MissedDeadline,
+            format!("was missed: when a node came to it, at {decided}, its deadline was over"),
+        ),
+        Fate::SkippedPause => {
+            let pause = match facts.job.pause_at(entry.decided_at) {
+                Some((pause, Some(ended))) => {
+                    format!("paused from {} to {}{}", tell.time(pause.since), tell.time(ended), by(pause))
+                }
+                Some((pause, None)) => tell.pause(pause),
+                None => "paused".into(),
+            };
+            (Reason::Paused, format!("was skipped: the job was {pause}"))
+        }
+        Fate::SkippedCancel => (
+            Reason::SkippedCancel,
+            format!("was to be caught up with, and that operation was cancelled at {decided}"),
+        ),
+        Fate::SkippedOverlap => {
+            let ahead =
+                facts.ahead.map(|ahead| format!(" (run {} is open now)", ahead.id())).unwrap_or_default();
+            let policy = policies.overlap.as_str();
+            (
+                Reason::SkippedOverlap,
+                format!(
+                    "was skipped at {decided}: an earlier run of the job was still open, and overlap \
+                     {policy} runs none beside it{ahead}"
+                ),
+            )
+        }
+    };
+    (reason, format!("{what} {why}{range}.{} {again}", tell.next()))
+}
+
+fn window_of(of: std::time::Duration) -> String {
+    SignedDuration::try_from(of).map(length).unwrap_or_default()
+}
