@@ -9,6 +9,7 @@
 mod object;
 
 pub mod backfill;
+pub mod bulk;
 pub mod dead_letter;
 pub mod duration;
 pub mod forecast;

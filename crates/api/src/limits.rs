@@ -37,6 +37,8 @@ pub const BACKFILL_RATE_MAX: u32 = 10_000;
 pub const QUEUE_ALL_MAX: u32 = 1_000;
 /// Jobs in one bulk request; more is an import.
 pub const BULK_MAX: usize = 1_000;
+/// Bytes of a patch of many jobs: it is kept with the operation and written with every step.
+pub const PATCH_MAX: usize = 16 << 10;
 /// Runs named in one request.
 pub const RUNS_MAX: usize = 1_000;
 /// Items of a page, unless asked for more.

@@ -176,6 +176,13 @@ impl Errors {
         }
     }
 
+    /// Adds what was found wrong elsewhere, by its pointer here.
+    pub(crate) fn add_at(&mut self, pointer: String, code: Cow<'static, str>, detail: String) {
+        if self.0.len() < ERRORS_MAX {
+            self.0.push(FieldError::new(pointer, code, detail));
+        }
+    }
+
     /// Adds a value of the wrong type. `wanted` reads "text such as `PT5S`".
     pub fn wrong_type(&mut self, at: &At<'_>, wanted: &str, text: &str) {
         self.add(at, "wrong_type", format!("expected {wanted}, found {}", kind_of(text)));

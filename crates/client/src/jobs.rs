@@ -63,8 +63,12 @@ impl JobRef {
 pub struct JobFilter {
     /// `active`, `paused` or `ended`.
     pub state: Option<String>,
-    /// With a label: `name=value`.
-    pub label: Option<String>,
+    /// With all of these labels: `name=value`.
+    pub labels: Vec<String>,
+    /// With a text in their names.
+    pub name: Option<String>,
+    /// With keys that begin like this.
+    pub key_prefix: Option<String>,
     /// In a queue.
     pub queue: Option<String>,
     /// Of a type.
@@ -96,12 +100,14 @@ impl Client {
 
     /// Jobs in the order of their ids.
     pub fn jobs(&self, filter: &JobFilter) -> List<Job> {
-        let parameters = [
+        let mut parameters = vec![
             ("state", filter.state.as_deref()),
-            ("label", filter.label.as_deref()),
+            ("name", filter.name.as_deref()),
+            ("key_prefix", filter.key_prefix.as_deref()),
             ("queue", filter.queue.as_deref()),
             ("type", filter.r#type.as_deref()),
         ];
+        parameters.extend(filter.labels.iter().map(|label| ("label", Some(label.as_str()))));
         List::new(self, "/v1/jobs", &parameters)
     }
 

@@ -296,7 +296,7 @@ async fn filters_of_jobs_are_parameters() {
         answer(200, r#"{"items":[],"next_cursor":null}"#)
     });
     let filter =
-        JobFilter { state: Some("paused".into()), label: Some("team=ops".into()), ..Default::default() };
+        JobFilter { state: Some("paused".into()), labels: vec!["team=ops".into()], ..Default::default() };
     let mut list = client(address.await).jobs(&filter).limit(2);
     assert!(list.next().await.unwrap().is_none());
 }

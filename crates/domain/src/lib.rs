@@ -4,10 +4,11 @@
 //! No I/O, no async, no clock: time and randomness come in as arguments. Read in this order:
 //! [`job`] is what is registered, [`run`] what happens for one cause, [`lifecycle`] the only place
 //! where a run changes state, [`policy`] the decisions, [`ledger`] the account of every slot, [`operation`] long work
-//! over many runs, [`placement`] which node fires what, [`shares`] which lane goes next.
+//! over many jobs or runs, [`bulk`] which of them and what becomes of each, [`placement`] which node fires what, [`shares`] which lane goes next.
 
 pub mod account;
 pub mod attempt;
+pub mod bulk;
 pub mod id;
 pub mod invariants;
 pub mod job;

@@ -1,4 +1,4 @@
-//! Long work over many runs: what it does, how far it is, and how it ends.
+//! Long work over many jobs or runs: what it does, how far it is, and how it ends.
 //!
 //! An operation is done in steps, and each step is saved together with the cursor behind it: whoever goes on, after a
 //! crash or on another node, begins where the last step ended. Promise: only [`Operation::apply`] changes an operation,
@@ -9,13 +9,14 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use punctual_schedule::Schedule;
 
+use crate::bulk::{CancelRuns, ChangeJobs, Left};
 use crate::id::{JobId, OperationId, Sequence, ShardId, TenantId, Version};
 use crate::policy::overlap::Overlap;
 
 /// How long an ended operation can be read.
 pub const KEPT: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// Long work over many runs.
+/// Long work over many jobs or runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
     /// Its id, which also says the shard whose owner does the steps.
@@ -30,11 +31,17 @@ pub struct Operation {
     pub state: State,
     /// Where the next step begins.
     pub cursor: Cursor,
-    /// How many runs it has changed or made, or rows it has moved.
+    /// How many jobs or runs it has changed or made, or rows it has moved.
     pub done: u64,
-    /// How many it could not change, because they had changed meanwhile; and slots that it did not run, because it was too
-    /// late by then or because of overlap.
+    /// How many it could not change, because they had changed meanwhile or would not be valid; and slots that it did not
+    /// run, because it was too late by then or because of overlap.
     pub failed: u64,
+    /// The first that it could not change, and why, where that is told.
+    pub example: Option<String>,
+    /// What changed between the plan of the last step and its commit: it is tried again before the operation goes on.
+    pub left: Vec<Left>,
+    /// How often that was tried.
+    pub tries: u8,
     /// How many there are to do, if that is known.
     pub total: Option<u64>,
     /// Why it failed, or was cancelled without being asked to.
@@ -62,6 +69,10 @@ pub enum Kind {
     Backfill(Box<Backfill>),
     /// Moves shards to another database.
     MoveShards(MoveShards),
+    /// Changes all jobs of a filter.
+    ChangeJobs(Box<ChangeJobs>),
+    /// Ends waiting runs of a filter, and asks running ones to stop.
+    CancelRuns(CancelRuns),
 }
 
 impl Kind {
@@ -70,7 +81,11 @@ impl Kind {
         match self {
             Kind::CatchUp(catch_up) => Some(catch_up.job),
             Kind::Backfill(backfill) => Some(backfill.job),
-            Kind::Redrive(_) | Kind::Acknowledge(_) | Kind::MoveShards(_) => None,
+            Kind::Redrive(_)
+            | Kind::Acknowledge(_)
+            | Kind::MoveShards(_)
+            | Kind::ChangeJobs(_)
+            | Kind::CancelRuns(_) => None,
         }
     }
 
@@ -82,6 +97,8 @@ impl Kind {
             Kind::CatchUp(_) => "catch_up",
             Kind::Backfill(_) => "backfill",
             Kind::MoveShards(_) => "move_shards",
+            Kind::ChangeJobs(change) => change.change.as_str(),
+            Kind::CancelRuns(_) => "cancel_runs",
         }
     }
 }
@@ -184,6 +201,8 @@ pub enum Cursor {
     Run(Sequence),
     /// At this slot; slots are taken oldest first.
     Slot(Timestamp),
+    /// After this job; jobs are taken oldest first.
+    Job(JobId),
 }
 
 /// What happens to an operation.
@@ -230,6 +249,9 @@ impl Operation {
             cursor: Cursor::Start,
             done: 0,
             failed: 0,
+            example: None,
+            left: Vec::new(),
+            tries: 0,
             total: None,
             error: None,
             resume_at: now,

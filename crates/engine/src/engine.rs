@@ -1,6 +1,6 @@
 //! The engine: what the steps share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use punctual_domain::id::WorkerId;
@@ -9,6 +9,7 @@ use punctual_schedule::Tzdb;
 use punctual_store::{Home, Store};
 
 use crate::bodies::Bodies;
+use crate::bulk::Edit;
 use crate::census::Censuses;
 use crate::clock::{Clock, Entropy};
 use crate::crowd::Crowds;
@@ -31,6 +32,7 @@ pub struct Engine {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) censuses: Arc<tokio::sync::Mutex<Censuses>>,
     pub(crate) crowds: Arc<Crowds>,
+    pub(crate) editor: Arc<OnceLock<Arc<dyn Edit>>>,
 }
 
 impl Engine {
@@ -53,6 +55,7 @@ impl Engine {
             metrics,
             censuses: Arc::default(),
             crowds: Arc::default(),
+            editor: Arc::default(),
         }
     }
 

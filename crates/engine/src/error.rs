@@ -57,6 +57,9 @@ pub enum Error {
     /// Slots of the past cannot be run.
     #[error(transparent)]
     Backfill(#[from] crate::backfill::Refusal),
+    /// An edit would leave a job that is not valid.
+    #[error("{0}")]
+    Edit(String),
     /// The operation has ended.
     #[error("a {state} operation cannot be cancelled")]
     OperationEnded {

@@ -55,6 +55,30 @@ pub struct Upcoming {
     pub note: Option<DstNote>,
 }
 
+/// Which jobs are wanted: what the store finds, and what it cannot know. Whether a schedule has come to its end is not in a
+/// job's row: the store gives both, and we tell them apart.
+pub(crate) struct Wanted {
+    pub(crate) filter: JobFilter,
+    is_over: Option<bool>,
+}
+
+impl Wanted {
+    pub(crate) fn of(filter: &JobFilter) -> Self {
+        let is_over = match filter.state {
+            Some("active") => Some(false),
+            Some("ended") => Some(true),
+            _ => None,
+        };
+        let state = if is_over == Some(true) { None } else { filter.state };
+        Wanted { filter: JobFilter { state, ..filter.clone() }, is_over }
+    }
+
+    /// Whether a job that the store found is one of them.
+    pub(crate) fn has(&self, seen: &Seen) -> bool {
+        self.is_over.is_none_or(|is_over| seen.is_ended() == is_over)
+    }
+}
+
 /// Runs that tell about a job: the newest may not have ended yet.
 const RECENT: usize = 3;
 
@@ -88,25 +112,16 @@ impl Engine {
         filter: &JobFilter,
         mut page: PageRequest<JobId>,
     ) -> Result<Page<Seen, JobId>, Error> {
-        // Whether a schedule has come to its end is not in a job's row: the store gives both, and we tell them apart.
-        let is_over = match filter.state {
-            Some("active") => Some(false),
-            Some("ended") => Some(true),
-            _ => None,
-        };
-        let state = if is_over == Some(true) { None } else { filter.state };
-        let (filter, limit) = (JobFilter { state, ..filter.clone() }, page.limit);
+        let (limit, wanted) = (page.limit, Wanted::of(filter));
         let mut items = Vec::new();
         for _ in 0..PAGES_MAX {
             page.limit = limit - items.len();
             let found = match self.store.lists() {
-                Some(lists) => lists.list_jobs(&filter, page.clone()).await?,
-                None => self.store.list_jobs(&filter, page.clone()).await?,
+                Some(lists) => lists.list_jobs(&wanted.filter, page.clone()).await?,
+                None => self.store.list_jobs(&wanted.filter, page.clone()).await?,
             };
             let seen = self.see(&found.items).await?;
-            items.extend(
-                seen.into_iter().filter(|seen| is_over.is_none_or(|is_over| seen.is_ended() == is_over)),
-            );
+            items.extend(seen.into_iter().filter(|seen| wanted.has(seen)));
             page.after = found.next;
             if page.after.is_none() || items.len() >= limit {
                 break;

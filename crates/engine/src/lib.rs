@@ -3,7 +3,7 @@
 //! The engine sees time, randomness and storage only through [`Clock`], [`Entropy`] and
 //! [`Store`](punctual_store::Store), so that a test or a simulator can move them. One step, one file:
 //! [`register`], `horizon`, [`fire`], `claim`, [`complete`], [`lapse`], [`reclaim`], [`history`], `retain`; beside it [`operations`], long
-//! work over many runs, such as a [`backfill`]. [`Node::start`] starts their loops.
+//! work over many jobs or runs, such as a [`backfill`] or a change in [`bulk`]. [`Node::start`] starts their loops.
 //! [`warnings`] are what its newest runs say about a job, [`crowd`] what its neighbours in time do; [`forecast`] tells how many slots
 //! are planned, from a `census` of the jobs and the `curve` of each schedule;
 //! [`why`] and [`ledger`] tell what became of its slots.
@@ -33,6 +33,7 @@ mod ripe;
 mod wake;
 
 pub mod backfill;
+pub mod bulk;
 pub mod complete;
 pub mod crowd;
 pub mod dead_letters;

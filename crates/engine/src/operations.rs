@@ -1,4 +1,4 @@
-//! Runs operations: long work over many runs, in bounded steps.
+//! Runs operations: long work over many jobs or runs, in bounded steps.
 //!
 //! Runs on the node that owns the operation's shard, when one is started and when its next step may be done. Promise: a
 //! step is done once, whoever races or crashes, because the store takes it only after the one before and commits it
@@ -20,12 +20,13 @@ use punctual_domain::policy::timeouts;
 use punctual_domain::run::{Cause, Run, StartBy};
 use punctual_schedule::Schedule;
 use punctual_store::{
-    Birth, Effect, MoveState, MoveStep, PageRequest, Refused, RunFilter, Step, Stepped, Subject,
+    Birth, Due, Effect, MoveState, MoveStep, PageRequest, Refused, RunFilter, Step, Stepped, Subject,
 };
 use tokio::sync::watch;
 
 pub use punctual_store::{OperationFilter, Page};
 
+use crate::bulk;
 use crate::dead_letters::DeadFilter;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -179,7 +180,10 @@ impl Engine {
                 steps.push((operation, step));
             }
         }
+        let dues: Vec<Due> = steps.iter().flat_map(|(_, step)| bulk::dues(&step.effect)).collect();
         let answers = self.submit(steps, epochs, now).await?;
+        // Being told of one that was refused does no harm.
+        self.wakes.offer(dues);
         for (operation, answer) in operations.into_iter().zip(answers) {
             let answer = match answer {
                 // Runs of its job wait for each other, and there is not room for so many more.
@@ -259,7 +263,8 @@ impl Engine {
         if stepped.operation.kind.job().is_some() {
             self.metrics.fired.inc_by(stepped.runs.len() as u64);
         }
-        if !stepped.runs.is_empty() {
+        // A change of jobs may let waiting runs go to another queue, or lane, or go on.
+        if !stepped.runs.is_empty() || matches!(stepped.operation.kind, Kind::ChangeJobs(_)) {
             self.wakes.claimable();
         }
         tell_end(&stepped.operation);
@@ -285,6 +290,8 @@ impl Engine {
             Kind::CatchUp(catch_up) => self.plan_slots(operation, catch_up.into(), limit, now).await,
             Kind::Backfill(backfill) => self.plan_slots(operation, backfill.into(), limit, now).await,
             Kind::MoveShards(which) => self.take_move_on(operation, which, epoch, now).await,
+            Kind::ChangeJobs(asked) => self.plan_change(operation, asked, now).await,
+            Kind::CancelRuns(which) => self.plan_cancel(operation, which, now).await,
         }
     }
 
@@ -326,7 +333,7 @@ impl Engine {
         };
         let after = match operation.cursor {
             Cursor::Run(sequence) => Some(sequence),
-            Cursor::Start | Cursor::Slot(_) => None,
+            Cursor::Start | Cursor::Slot(_) | Cursor::Job(_) => None,
         };
         let narrow = DeadFilter { runs: filter, error: which.error.clone(), label: which.label.clone() };
         let page = self.store.runs(&narrow.runs, PageRequest { after, limit: STEP_MAX }).await?;
@@ -381,7 +388,7 @@ impl Engine {
                 None => Event::Succeeded,
             };
             let ledger = Some(account(job, missed, Fate::of(limit), now));
-            return Ok(Plan { ledger, missed: missed.slots, ..Plan::of(event) });
+            return Ok(Plan { ledger, failed: missed.slots, ..Plan::of(event) });
         }
         if limit == 0 {
             return Ok(Plan::hold(operation, now + CROWDED_FOR));
@@ -466,20 +473,24 @@ fn apart(rate: u32) -> SignedDuration {
 }
 
 /// A decided step.
-struct Plan {
-    event: Event,
-    effect: Effect,
-    ledger: Option<LedgerEntry>,
+pub(crate) struct Plan {
+    pub(crate) event: Event,
+    pub(crate) effect: Effect,
+    pub(crate) ledger: Option<LedgerEntry>,
     /// Rows that were moved.
-    moved: u64,
-    /// Slots that did not become runs.
-    missed: u64,
+    pub(crate) moved: u64,
+    /// Slots that did not become runs, and jobs that cannot be changed.
+    pub(crate) failed: u64,
+    /// One of those, and why.
+    pub(crate) example: Option<String>,
+    /// How often it has been tried, if it is about what the step before left.
+    pub(crate) tries: u8,
 }
 
 impl Plan {
     /// A step that does nothing besides.
-    fn of(event: Event) -> Self {
-        Plan { event, effect: Effect::Nothing, ledger: None, moved: 0, missed: 0 }
+    pub(crate) fn of(event: Event) -> Self {
+        Plan { event, effect: Effect::Nothing, ledger: None, moved: 0, failed: 0, example: None, tries: 0 }
     }
 
     /// Ends an operation before all is done. Slots that it still owes become an entry of the ledger.
@@ -501,7 +512,9 @@ impl Plan {
                 | Kind::Acknowledge(_)
                 | Kind::CatchUp(_)
                 | Kind::Backfill(_)
-                | Kind::MoveShards(_),
+                | Kind::MoveShards(_)
+                | Kind::ChangeJobs(_)
+                | Kind::CancelRuns(_),
                 _,
             ) => None,
         };
@@ -517,12 +530,14 @@ impl Plan {
         Plan::end(operation, Event::Failed { error: error.to_string() }, Fate::MissedCatchUp, now)
     }
 
-    /// How many runs it is about.
+    /// How many jobs or runs it is about.
     fn effect_runs(&self) -> usize {
         match &self.effect {
             Effect::Nothing => 0,
             Effect::Redrive(runs) | Effect::Acknowledge(runs) => runs.len(),
             Effect::Births { births, .. } => births.len(),
+            Effect::Change(puts) => puts.len(),
+            Effect::Cancel(cancellations) => cancellations.len(),
         }
     }
 
@@ -531,7 +546,9 @@ impl Plan {
         let mut operation = operation.clone();
         operation.apply(self.event, now).ok()?;
         operation.done += self.moved;
-        operation.failed += self.missed;
+        operation.failed += self.failed;
+        operation.example = operation.example.or(self.example);
+        (operation.left, operation.tries) = (Vec::new(), self.tries);
         let ledger = self.ledger.into_iter().collect();
         Some(Step { operation, epoch, effect: self.effect, ledger, request: None })
     }

@@ -169,19 +169,7 @@ impl Engine {
         spec: Spec,
         waiting: Waiting,
     ) -> Result<Registered, Error> {
-        self.change(tenant, id, expected, |old, now| match old.spec == spec {
-            true => Ok(None),
-            false => Ok(Some(Change {
-                job: Job { spec: spec.clone(), ..changed(old, now) },
-                carry_to: CarryTo::Due,
-                open_runs: match waiting {
-                    Waiting::Keep => OpenRuns::Keep,
-                    Waiting::Update => OpenRuns::Update,
-                },
-                skipped_since: None,
-            })),
-        })
-        .await
+        self.change(tenant, id, expected, |old, now| Ok(edit(old, spec.clone(), waiting, now))).await
     }
 
     /// Creates the job with a key, or changes it. The second answer says whether it is new.
@@ -223,32 +211,7 @@ impl Engine {
         if self.job(tenant, id).await?.is_ended() {
             return Err(Error::WrongState { state: JobState::Ended.as_str(), action: "paused" });
         }
-        // The store counts in milliseconds.
-        let until = pause.until.and_then(|until| Timestamp::from_millisecond(until.as_millisecond()).ok());
-        self.change(tenant, id, expected, |old, now| match &old.state {
-            JobState::Paused(current) if current.until == until => Ok(None),
-            // It stays paused, to another time.
-            JobState::Paused(current) => Ok(Some(Change {
-                job: Job {
-                    state: JobState::Paused(Pause { since: current.since, until, ..pause.clone() }),
-                    ..changed(old, now)
-                },
-                carry_to: CarryTo::Nothing,
-                open_runs: OpenRuns::Keep,
-                skipped_since: None,
-            })),
-            JobState::Active => Ok(Some(Change {
-                job: Job {
-                    state: JobState::Paused(Pause { since: now, until, ..pause.clone() }),
-                    ..changed(old, now)
-                },
-                carry_to: CarryTo::Ledger(Fate::SkippedPause),
-                open_runs: OpenRuns::Keep,
-                skipped_since: None,
-            })),
-            state => Err(Error::WrongState { state: state.as_str(), action: "paused" }),
-        })
-        .await
+        self.change(tenant, id, expected, |old, now| stop(old, &pause, now)).await
     }
 
     /// Resumes a paused job. The slots in between are skipped, and accounted for.
@@ -258,12 +221,7 @@ impl Engine {
         id: JobId,
         expected: Option<Version>,
     ) -> Result<Registered, Error> {
-        self.change(tenant, id, expected, |old, now| match &old.state {
-            JobState::Active => Ok(None),
-            JobState::Paused(pause) => Ok(Some(resumed(old, pause, now))),
-            state => Err(Error::WrongState { state: state.as_str(), action: "resumed" }),
-        })
-        .await
+        self.change(tenant, id, expected, resume).await
     }
 
     /// Resumes jobs whose pauses end now. Returns the entries that are stale, because their jobs were changed since.
@@ -309,15 +267,7 @@ impl Engine {
         id: JobId,
         expected: Option<Version>,
     ) -> Result<Registered, Error> {
-        self.change(tenant, id, expected, |old, now| {
-            Ok(Some(Change {
-                job: Job { state: JobState::Deleted, ..changed(old, now) },
-                carry_to: CarryTo::Nothing,
-                open_runs: OpenRuns::CancelPending,
-                skipped_since: None,
-            }))
-        })
-        .await
+        self.change(tenant, id, expected, |old, now| Ok(Some(delete(old, now)))).await
     }
 
     /// Runs a job now, whatever its schedule says.
@@ -382,10 +332,7 @@ impl Engine {
             // A job can always be stopped: if its entry is not found in the end, it is left to be dropped as stale.
             let is_strict = attempt < TRIES;
             let (put, registered) = self.prepare_change(&stored, change, last_slot, now, is_strict).await?;
-            // Which of the candidates is carried over is decided by the store; being told of one too many does no harm.
-            let carry = put.carry.iter().filter(|carry| carry.to == CarryTo::Due);
-            let carried = carry.flat_map(|carry| &carry.candidates).map(|due| due.of(&put.job));
-            let dues: Vec<Due> = put.due.into_iter().chain(carried).collect();
+            let dues: Vec<Due> = dues(&put).collect();
             match self.heard(self.store.put_jobs(vec![put], now).await)?.into_iter().next() {
                 Some(Ok(())) => {
                     self.wakes.offer(dues);
@@ -404,7 +351,7 @@ impl Engine {
     }
 
     /// `last_slot` is the last one that was fired, if that is known.
-    async fn prepare_change(
+    pub(crate) async fn prepare_change(
         &self,
         old: &Stored,
         mut change: Change,
@@ -491,7 +438,7 @@ impl Engine {
 
     /// The last slot of a job that was fired or accounted for. Runs are numbered in the order they were fired, also when
     /// the clock steps back.
-    async fn last_slot(&self, job: JobId) -> Result<Option<Timestamp>, Error> {
+    pub(crate) async fn last_slot(&self, job: JobId) -> Result<Option<Timestamp>, Error> {
         let filter = RunFilter { job: Some(job), ..RunFilter::default() };
         let runs = self.store.runs(&filter, PageRequest::first(RECENT)).await?.items;
         let fired = runs.iter().filter(|run| run.cause == Cause::Schedule).map(|run| run.scheduled_for).max();
@@ -528,13 +475,82 @@ impl Engine {
     }
 }
 
+/// Where the due entry of a change may be. Which of the candidates is carried over is decided by the store; being told of
+/// one too many does no harm.
+pub(crate) fn dues(put: &Put) -> impl Iterator<Item = Due> {
+    let carry = put.carry.iter().filter(|carry| carry.to == CarryTo::Due);
+    let carried = carry.flat_map(|carry| &carry.candidates).map(|due| due.of(&put.job));
+    put.due.into_iter().chain(carried)
+}
+
 /// A decided change of a job.
-struct Change {
-    job: Job,
+pub(crate) struct Change {
+    pub(crate) job: Job,
     carry_to: CarryTo,
     open_runs: OpenRuns,
     /// Slots since then are skipped and accounted for.
     skipped_since: Option<Timestamp>,
+}
+
+/// Another spec, unless it is the same.
+pub(crate) fn edit(old: &Job, spec: Spec, waiting: Waiting, now: Timestamp) -> Option<Change> {
+    (old.spec != spec).then(|| Change {
+        job: Job { spec, ..changed(old, now) },
+        carry_to: CarryTo::Due,
+        open_runs: match waiting {
+            Waiting::Keep => OpenRuns::Keep,
+            Waiting::Update => OpenRuns::Update,
+        },
+        skipped_since: None,
+    })
+}
+
+/// A pause, unless it is paused until then already.
+pub(crate) fn stop(old: &Job, pause: &Pause, now: Timestamp) -> Result<Option<Change>, Error> {
+    // The store counts in milliseconds.
+    let until = pause.until.and_then(|until| Timestamp::from_millisecond(until.as_millisecond()).ok());
+    match &old.state {
+        JobState::Paused(current) if current.until == until => Ok(None),
+        // It stays paused, to another time.
+        JobState::Paused(current) => Ok(Some(Change {
+            job: Job {
+                state: JobState::Paused(Pause { since: current.since, until, ..pause.clone() }),
+                ..changed(old, now)
+            },
+            carry_to: CarryTo::Nothing,
+            open_runs: OpenRuns::Keep,
+            skipped_since: None,
+        })),
+        JobState::Active => Ok(Some(Change {
+            job: Job {
+                state: JobState::Paused(Pause { since: now, until, ..pause.clone() }),
+                ..changed(old, now)
+            },
+            carry_to: CarryTo::Ledger(Fate::SkippedPause),
+            open_runs: OpenRuns::Keep,
+            skipped_since: None,
+        })),
+        state => Err(Error::WrongState { state: state.as_str(), action: "paused" }),
+    }
+}
+
+/// The end of a pause, unless it is not paused.
+pub(crate) fn resume(old: &Job, now: Timestamp) -> Result<Option<Change>, Error> {
+    match &old.state {
+        JobState::Active => Ok(None),
+        JobState::Paused(pause) => Ok(Some(resumed(old, pause, now))),
+        state => Err(Error::WrongState { state: state.as_str(), action: "resumed" }),
+    }
+}
+
+/// The end of a job.
+pub(crate) fn delete(old: &Job, now: Timestamp) -> Change {
+    Change {
+        job: Job { state: JobState::Deleted, ..changed(old, now) },
+        carry_to: CarryTo::Nothing,
+        open_runs: OpenRuns::CancelPending,
+        skipped_since: None,
+    }
 }
 
 /// A paused job goes on; its slots in between are skipped.

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use punctual_api::read::CheckTarget;
 use punctual_domain::Labels;
 use punctual_domain::id::WorkerId;
 use punctual_domain::run::Run;
 use punctual_domain::work::{Finished, Heartbeat, Held, Leased};
 use punctual_engine::{Clock, Engine, Node, Seat, SystemClock, SystemEntropy};
 use punctual_schedule::Tzdb;
+use punctual_server::Editor;
 use punctual_store::{Memory, Store};
 use punctual_store_embedded::Embedded;
 use punctual_store_postgres::Several;
@@ -53,6 +55,8 @@ pub struct Options {
     pub queues: Vec<Arc<str>>,
     /// Slots in a second beyond which a job that is registered gets a hint.
     pub hot_second: usize,
+    /// Whether a target may be called at all, asked when jobs are edited.
+    pub check_target: Option<Arc<CheckTarget>>,
     /// What the node is and does.
     pub node: punctual_engine::Options,
 }
@@ -69,6 +73,7 @@ impl Options {
             concurrency: punctual_worker::Options::default().concurrency,
             queues: Vec::new(),
             hot_second: punctual_engine::crowd::HOT_SECOND,
+            check_target: None,
             node: punctual_engine::Options::default(),
         }
     }
@@ -127,6 +132,8 @@ impl Running {
     /// Starts everything on an open store.
     pub async fn start_on(parts: Parts, options: Options) -> Result<Running, Error> {
         let client = Client::new(options.http)?;
+        let editor = Editor { tzdb: options.tzdb, check_target: options.check_target };
+        parts.engine.edit_by(Arc::new(editor));
         let clock = Arc::clone(&parts.clock);
         let targets = Targets {
             http: client,

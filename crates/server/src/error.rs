@@ -160,6 +160,7 @@ fn engine_problem(error: &EngineError) -> Problem {
             };
             return wrong_fields(vec![FieldError::new(pointer, error.code().as_str(), error.to_string())]);
         }
+        EngineError::Edit(_) => Code::InvalidRequest,
         EngineError::Store(_) if error.is_damage() => Code::Internal,
         EngineError::Store(_) => Code::Unavailable,
     };

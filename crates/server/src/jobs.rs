@@ -3,9 +3,9 @@
 use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::backfill::{Asked, Backfill, BackfillSlots};
-use punctual_api::job::{Facts, JobSpec, Pause, Purpose, Trigger, Upcoming, read_job};
+use punctual_api::bulk::{edited, with_key};
+use punctual_api::job::{Facts, Pause, Purpose, Trigger, Upcoming, read_job};
 use punctual_api::ledger::{LedgerEntry, Why};
-use punctual_api::merge::patch_job;
 use punctual_api::page::Page;
 use punctual_api::{Job, read};
 use punctual_domain::account::{Row, What};
@@ -128,14 +128,16 @@ pub(crate) async fn get_by_key(call: Call, Path(key): Path<String>) -> Outcome {
 
 pub(crate) async fn list(mut call: Call) -> Outcome {
     let states = [("active", "active"), ("paused", "paused"), ("ended", "ended")];
-    let label = call.query.text("label").map(|text| match text.split_once('=') {
+    let label = |text: &str| match text.split_once('=') {
         Some((name, value)) => Ok((name.to_string(), value.to_string())),
         None => Err(Error::wrong("label", "wrong_type", "write a label as `name=value`")),
-    });
+    };
     let filter = JobFilter {
         tenant: Some(call.tenant),
         state: call.query.word("state", &states),
-        label: label.transpose()?,
+        name: call.query.text("name").map(Into::into),
+        key_prefix: call.query.text("key_prefix").map(Into::into),
+        labels: call.query.texts("label").map(label).collect::<Result<_, _>>()?,
         queue: call.query.text("queue").map(Into::into),
         kind: call.query.text("type").map(Into::into),
     };
@@ -159,7 +161,7 @@ pub(crate) async fn put(mut call: Call, Path(id): Path<String>, Text(text): Text
     let (id, expected, waiting) = (job_id(&id)?, call.expected()?, waiting(&mut call)?);
     let spec = read_job(&text, Purpose::Change, &call.shared.rules())?;
     let old = call.shared.engine.job(call.tenant, id).await?;
-    let spec = with_key(spec, &old.job)?;
+    let spec = with_key(spec, &old.job.spec)?;
     let registered = call.shared.engine.update(call.tenant, id, expected, spec, waiting).await?;
     changed(&call, &registered).await
 }
@@ -172,9 +174,7 @@ pub(crate) async fn patch(mut call: Call, Path(id): Path<String>, Text(text): Te
         if let Some(expected) = expected.filter(|expected| *expected != version) {
             return Err(EngineError::VersionConflict { expected, current: version }.into());
         }
-        let base = serde_json::to_string(&JobSpec::from(&old.job.spec)).unwrap_or_default();
-        let spec = read_job(&patch_job(&base, &text)?, Purpose::Change, &call.shared.rules())?;
-        let spec = with_key(spec, &old.job)?;
+        let spec = edited(&old.job.spec, &text, &call.shared.rules())?;
         match call.shared.engine.update(call.tenant, id, Some(version), spec, waiting).await {
             Err(EngineError::VersionConflict { .. }) if expected.is_none() => {}
             answer => return changed(&call, &answer?).await,
@@ -182,17 +182,6 @@ pub(crate) async fn patch(mut call: Call, Path(id): Path<String>, Text(text): Te
     }
     let current = call.shared.engine.job(call.tenant, id).await?.job.version;
     Err(EngineError::VersionConflict { expected: Version(current.0.saturating_sub(1)), current }.into())
-}
-
-/// A key decides where a job lives, so it stays; leaving it out does not take it away.
-fn with_key(spec: Spec, old: &job::Job) -> Result<Spec, Error> {
-    match &spec.key {
-        Some(key) if Some(key) != old.spec.key.as_ref() => {
-            let detail = "a job keeps its key; register a new job with the other key and delete this one";
-            Err(Error::wrong("/key", "read_only_field", detail))
-        }
-        _ => Ok(Spec { key: old.spec.key.clone(), ..spec }),
-    }
 }
 
 /// What becomes of runs that wait: `pending=keep` or `pending=update`.

@@ -66,6 +66,12 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
+    /// All values of a parameter that may be given several times.
+    pub(crate) fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
+        let is_it = move |(known, value): &&(String, String)| known == name && !value.is_empty();
+        self.pairs.iter().filter(is_it).map(|(_, value)| value.as_str())
+    }
+
     /// A parameter as a type; `wanted` says what it should be.
     pub(crate) fn parsed<T: FromStr>(&mut self, name: &str, wanted: &str) -> Option<T> {
         let text = self.text(name)?.to_string();

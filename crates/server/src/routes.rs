@@ -7,6 +7,7 @@ use axum::Router;
 use axum::middleware;
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use punctual_api::backfill::{Backfill, BackfillSlots};
+use punctual_api::bulk::{BulkPreview, CancelRuns, EditJobs, PauseJobs, SelectJobs};
 use punctual_api::dead_letter::{DeadLetterGroups, Selection, SelectionResult};
 use punctual_api::forecast::Forecast;
 use punctual_api::health::{Readiness, Version};
@@ -22,7 +23,9 @@ use crate::access::{Needs, gate};
 use crate::openapi::{Shape, json, list_of, ndjson, nothing, text};
 use crate::query::Param;
 use crate::state::{Shared, State};
-use crate::{bulk, dead_letters, forecast, front, import, jobs, meta, nodes, operations, runs, tenants};
+use crate::{
+    bulk, dead_letters, forecast, front, import, jobs, many, meta, nodes, operations, runs, tenants,
+};
 
 /// A route.
 #[derive(Debug)]
@@ -104,7 +107,9 @@ const PENDING: Param = param(
 
 const JOB_LIST: &[Param] = &[
     param("state", "`active`, `paused` or `ended`."),
-    param("label", "`name=value`: jobs with this label."),
+    param("label", "`name=value`: jobs with this label; given several times, with all of them."),
+    param("name", "Jobs with this text in their names."),
+    param("key_prefix", "Jobs with keys that begin like this."),
     QUEUE,
     TYPE,
     LIMIT,
@@ -181,6 +186,31 @@ pub static TABLE: &[Endpoint] = &[
     .takes(ndjson::<JobSpec>())
     .gives(200, ndjson::<ImportLine>())
     .by(|| post(import::create)),
+    on("POST", "/v1/jobs/bulk/pause", Needs::Operator, "Pauses all jobs of a filter, as an operation")
+        .takes(json::<PauseJobs>())
+        .gives(202, json::<Operation>())
+        .or_gives(200, json::<BulkPreview>())
+        .by(|| post(many::pause)),
+    on("POST", "/v1/jobs/bulk/resume", Needs::Operator, "Resumes all jobs of a filter, as an operation")
+        .takes(json::<SelectJobs>())
+        .gives(202, json::<Operation>())
+        .or_gives(200, json::<BulkPreview>())
+        .by(|| post(many::resume)),
+    on("POST", "/v1/jobs/bulk/delete", Needs::Operator, "Deletes all jobs of a filter, as an operation")
+        .takes(json::<SelectJobs>())
+        .gives(202, json::<Operation>())
+        .or_gives(200, json::<BulkPreview>())
+        .by(|| post(many::delete)),
+    on(
+        "POST",
+        "/v1/jobs/bulk/edit",
+        Needs::Operator,
+        "Edits all jobs of a filter by a patch, as an operation",
+    )
+    .takes(json::<EditJobs>())
+    .gives(202, json::<Operation>())
+    .or_gives(200, json::<BulkPreview>())
+    .by(|| post(many::edit)),
     on("GET", "/v1/jobs/key/{key}", Needs::Viewer, "Reads the job with a key")
         .gives(200, json::<Job>())
         .by(|| get(jobs::get_by_key)),
@@ -243,6 +273,11 @@ pub static TABLE: &[Endpoint] = &[
         .query(RUN_LIST)
         .gives(200, json::<Page<RunSummary>>())
         .by(|| get(runs::list)),
+    on("POST", "/v1/runs/bulk/cancel", Needs::Operator, "Cancels all open runs of a filter, as an operation")
+        .takes(json::<CancelRuns>())
+        .gives(202, json::<Operation>())
+        .or_gives(200, json::<BulkPreview>())
+        .by(|| post(many::cancel)),
     on("GET", "/v1/runs/{id}", Needs::Viewer, "Reads a run with its attempts")
         .gives(200, json::<Run>())
         .by(|| get(runs::get)),

@@ -11,6 +11,7 @@ use punctual_domain::id::{JobId, Version};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_store::record::fate_code;
 use punctual_store::{Carry, CarryTo, Due, DueWhen, Expect, OpenRuns, Put, Refused, ledger_entry};
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -57,38 +58,50 @@ select seq, revision, record, line from open_runs where job = $1 and line <> 2 o
 impl Postgres {
     pub(crate) async fn change(
         &self,
-        changes: &[(usize, Change)],
+        changes: &[Change],
         now: Timestamp,
-    ) -> Result<Vec<(usize, Result<(), Refused>)>, Failed> {
-        let shards = shards(changes.iter().map(|(_, change)| change.put.job.id));
-        let ids: Vec<Uuid> = changes.iter().map(|(_, change)| job_uuid(change.put.job.id)).collect();
+    ) -> Result<Vec<Result<(), Refused>>, Failed> {
+        let shards = shards(changes.iter().map(|change| change.put.job.id));
         transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;
             let take = transaction.prepare_cached(TAKE_SHARDS).await?;
             let held = transaction.query(&take, &[&shards]).await?;
-            let lock = transaction.prepare_cached(LOCK_JOBS).await?;
-            let rows = transaction.query(&lock, &[&ids]).await?;
-            let mut jobs: HashMap<JobId, (Version, Option<String>)> = rows
-                .iter()
-                .map(|row| (job_id(row.get(0)), (Version(row.get::<_, i32>(1) as u32), row.get(2))))
-                .collect();
-            let (mut answers, mut due) = (Vec::with_capacity(changes.len()), Vec::new());
-            for (place, change) in changes {
-                let answer = match is_held(&held, change.put.job.id.shard()) {
-                    true => self.change_one(&transaction, change, &jobs, now).await?,
-                    false => Err(Refused::Elsewhere),
-                };
-                if let Ok(taken) = &answer {
-                    let job = &change.put.job;
-                    jobs.insert(job.id, (job.version, change.key().map(String::from)));
-                    due.extend(taken);
-                }
-                answers.push((*place, answer.map(|_| ())));
-            }
-            self.wakeups.tell(&transaction, &held, due.iter(), now).await?;
+            let answers = self.change_in(&transaction, changes, &held, now).await?;
             transaction.commit(self).await?;
             Ok(answers)
         })
+    }
+
+    /// Changes jobs in a transaction that has taken their shards; `held` are those that live here.
+    pub(crate) async fn change_in(
+        &self,
+        transaction: &Work<'_>,
+        changes: &[Change],
+        held: &[Row],
+        now: Timestamp,
+    ) -> Result<Vec<Result<(), Refused>>, Failed> {
+        let ids: Vec<Uuid> = changes.iter().map(|change| job_uuid(change.put.job.id)).collect();
+        let lock = transaction.prepare_cached(LOCK_JOBS).await?;
+        let rows = transaction.query(&lock, &[&ids]).await?;
+        let mut jobs: HashMap<JobId, (Version, Option<String>)> = rows
+            .iter()
+            .map(|row| (job_id(row.get(0)), (Version(row.get::<_, i32>(1) as u32), row.get(2))))
+            .collect();
+        let (mut answers, mut due) = (Vec::with_capacity(changes.len()), Vec::new());
+        for change in changes {
+            let answer = match is_held(held, change.put.job.id.shard()) {
+                true => self.change_one(transaction, change, &jobs, now).await?,
+                false => Err(Refused::Elsewhere),
+            };
+            if let Ok(taken) = &answer {
+                let job = &change.put.job;
+                jobs.insert(job.id, (job.version, change.key().map(String::from)));
+                due.extend(taken);
+            }
+            answers.push(answer.map(|_| ()));
+        }
+        self.wakeups.tell(transaction, held, due.iter(), now).await?;
+        Ok(answers)
     }
 
     /// Returns the entry that is due now.

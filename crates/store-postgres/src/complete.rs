@@ -171,6 +171,22 @@ impl Postgres {
         Ok(told)
     }
 
+    /// Cancels runs in a transaction that holds their shards.
+    pub(crate) async fn cancel_in(
+        &self,
+        transaction: &Work<'_>,
+        cancellations: &[Cancellation],
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Failed> {
+        let wanted: Vec<Wanted> =
+            cancellations.iter().map(|one| (one.run.sequence(), one.successor)).collect();
+        let mut rows = Rows::lock(transaction, &wanted, Holds::All).await?;
+        let answers = cancellations.iter().map(|one| rows.cancel(one, now)).collect();
+        self.ensure(rows.ended(now).partitions).await?;
+        rows.write(transaction, &self.wakeups, now).await?;
+        Ok(answers)
+    }
+
     /// Why a run that is not open cannot take an event.
     pub(crate) async fn why_not(&self, id: RunId, event: &'static str) -> Result<Refused, Failed> {
         Ok(match self.run(id).await? {

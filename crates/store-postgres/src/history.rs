@@ -30,7 +30,6 @@ struct Places {
 impl Places {
     /// What an index serves is asked for; the rest is looked at.
     fn of(filter: &RunFilter) -> Self {
-        let is_open = filter.waiting_for.is_some() || matches!(filter.state, Some("pending" | "running"));
         let is_failure = matches!(filter.state, Some("failed" | "timed_out"));
         let is_ended = is_failure || matches!(filter.state, Some("succeeded" | "cancelled" | "missed"));
         let whose = match (filter.job, filter.tenant) {
@@ -46,7 +45,7 @@ impl Places {
         let dead = "and seq in (select seq from dead_letters)";
         Places {
             open: (!is_ended && filter.is_dead != Some(true)).then(|| select("open_runs", "")),
-            ended: (!is_open).then(|| match (filter.is_dead, is_failure) {
+            ended: (!filter.is_of_open()).then(|| match (filter.is_dead, is_failure) {
                 (Some(true), _) => select("history", &format!("and state in (11, 12) {dead}")),
                 (_, true) => select("history", "and state in (11, 12)"),
                 _ => select("history", ""),

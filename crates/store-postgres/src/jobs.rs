@@ -87,11 +87,7 @@ impl Postgres {
         page: &PageRequest<JobId>,
     ) -> Result<Page<Stored, JobId>, Failed> {
         let client = self.connection().await?;
-        let is_plain = filter.state.is_none()
-            && filter.label.is_none()
-            && filter.queue.is_none()
-            && filter.kind.is_none();
-        let chunk = if is_plain { page.limit + 1 } else { CHUNK };
+        let chunk = if filter.is_plain() { page.limit + 1 } else { CHUNK };
         let by_tenant = format!("select {JOB} from jobs where tenant = $3 and id > $1 order by id limit $2");
         let all = format!("select {JOB} from jobs where id > $1 order by id limit $2");
         let sql = if filter.tenant.is_some() { &by_tenant } else { &all };

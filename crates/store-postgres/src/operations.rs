@@ -7,14 +7,14 @@ use punctual_domain::id::{OperationId, Sequence, TenantId, Version};
 use punctual_domain::{Operation, Run};
 use punctual_store::record::{decode_operation, encode_operation};
 use punctual_store::{
-    Admission, EXAMINED_MAX, Effect, Error, OperationFilter, Page, PageRequest, Parent, Refused, Runnable,
-    Shards, Step, Stepped,
+    Admission, EXAMINED_MAX, Effect, Error, OperationFilter, Page, PageRequest, Parent, Put, Refused,
+    Runnable, Shards, Step, Stepped,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::change::{insert_ledger, ledger_columns};
+use crate::change::{Change, TAKE_SHARDS, insert_ledger, ledger_columns};
 use crate::error::{Failed, damaged, failed};
 use crate::fire::SHARE_SHARDS;
 use crate::overlap::admit;
@@ -83,11 +83,20 @@ impl Postgres {
     ) -> Result<Result<Stepped, Refused>, Failed> {
         let mut operation = step.operation.clone();
         let mut shards = vec![operation.id.shard().0 as i16];
-        if let Effect::Births { job, .. } = &step.effect {
-            shards.push(shard(*job));
+        let mut hold = SHARE_SHARDS;
+        match &step.effect {
+            Effect::Nothing | Effect::Redrive(_) | Effect::Acknowledge(_) => {}
+            Effect::Births { job, .. } => shards.push(shard(*job)),
+            Effect::Cancel(cancellations) => {
+                shards.extend(cancellations.iter().map(|one| one.run.shard().0 as i16));
+            }
+            Effect::Change(puts) => {
+                shards.extend(puts.iter().map(|put| shard(put.job.id)));
+                hold = TAKE_SHARDS;
+            }
         }
-        let share = transaction.prepare_cached(SHARE_SHARDS).await?;
-        let held = transaction.query(&share, &[&shards]).await?;
+        let hold = transaction.prepare_cached(hold).await?;
+        let held = transaction.query(&hold, &[&shards]).await?;
         if !is_held(&held, operation.id.shard()) {
             return Ok(Err(Refused::Elsewhere));
         }
@@ -115,7 +124,11 @@ impl Postgres {
         }
         let admission = match &step.effect {
             Effect::Births { job, births, .. } => admit(transaction, *job, births.clone()).await?.patiently(),
-            Effect::Nothing | Effect::Redrive(_) | Effect::Acknowledge(_) => Ok(Admission::default()),
+            Effect::Nothing
+            | Effect::Redrive(_)
+            | Effect::Acknowledge(_)
+            | Effect::Change(_)
+            | Effect::Cancel(_) => Ok(Admission::default()),
         };
         let admission = match admission {
             Ok(admission) => admission,
@@ -126,12 +139,11 @@ impl Postgres {
         {
             return Ok(Err(Refused::Repeated));
         }
-        let done = self.take_effect(transaction, step, admission, sequences, now).await?;
+        let given = Given { step, held: &held, admission, sequences };
+        let runs = self.take_effect(transaction, given, &mut operation, now).await?;
         insert_ledger(transaction, &ledger_columns(&step.ledger)).await?;
-        operation.done += done.done;
-        operation.failed += done.failed;
         write_operation(transaction, &operation).await?;
-        Ok(Ok(Stepped { operation, runs: done.runs }))
+        Ok(Ok(Stepped { operation, runs }))
     }
 
     pub(crate) async fn runnable(
@@ -197,51 +209,65 @@ impl Postgres {
     }
 }
 
-/// What a step did.
-#[derive(Default)]
-struct Done {
-    runs: Vec<Run>,
-    done: u64,
-    failed: u64,
+/// A step, and what was found out about it.
+struct Given<'a> {
+    step: &'a Step,
+    /// The shards that the transaction holds.
+    held: &'a [Row],
+    admission: Admission,
+    sequences: &'a [Sequence],
 }
 
 impl Postgres {
+    /// Does what a step is about, and counts it in its operation. Returns the runs.
     async fn take_effect(
         &self,
         transaction: &Work<'_>,
-        step: &Step,
-        admission: Admission,
-        sequences: &[Sequence],
+        given: Given<'_>,
+        operation: &mut Operation,
         now: Timestamp,
-    ) -> Result<Done, Failed> {
-        let mut done = Done::default();
+    ) -> Result<Vec<Run>, Failed> {
+        let Given { step, held, admission, sequences } = given;
+        let mut runs = Vec::new();
         match &step.effect {
             Effect::Nothing => {}
             Effect::Redrive(ids) => {
                 for id in ids {
                     match redrive(transaction, *id, now).await? {
-                        Ok(run) => done.runs.push(run),
-                        Err(_) => done.failed += 1,
+                        Ok(run) => runs.push(run),
+                        Err(_) => operation.failed += 1,
                     }
                 }
-                done.done = done.runs.len() as u64;
+                operation.done += runs.len() as u64;
             }
             Effect::Acknowledge(ids) => {
                 for id in ids {
                     match acknowledge(transaction, *id).await? {
-                        0 => done.failed += 1,
-                        _ => done.done += 1,
+                        0 => operation.failed += 1,
+                        _ => operation.done += 1,
                     }
                 }
             }
             Effect::Births { job, version, .. } => {
                 let of = Parent { job: *job, tenant: step.operation.tenant, version: *version };
-                done.failed = admission.skipped.len() as u64;
-                done.runs = self.give_births(transaction, of, admission, sequences, now).await?;
-                done.done = done.runs.len() as u64;
+                operation.failed += admission.skipped.len() as u64;
+                runs = self.give_births(transaction, of, admission, sequences, now).await?;
+                operation.done += runs.len() as u64;
+            }
+            Effect::Change(puts) => {
+                let change = |put: &Put| Change::of(put.clone(), None, now);
+                let changes = puts.iter().map(change).collect::<Result<Vec<_>, _>>()?;
+                let answers = self.change_in(transaction, &changes, held, now).await?;
+                let jobs = puts.iter().map(|put| put.job.id);
+                Effect::count_changes(operation, jobs.zip(&answers));
+            }
+            Effect::Cancel(cancellations) => {
+                let answers = self.cancel_in(transaction, cancellations, now).await?;
+                let ids = cancellations.iter().map(|one| one.run);
+                runs = Effect::count_cancelled(operation, ids.zip(answers));
             }
         }
-        Ok(done)
+        Ok(runs)
     }
 }
 

@@ -40,14 +40,17 @@ impl Postgres {
     ) -> Result<Vec<Result<(), Refused>>, Failed> {
         let births = puts.iter().filter(|put| put.birth.is_some()).count();
         let mut sequences = self.sequences.take(self, births, now).await?.into_iter();
-        let (mut new, mut changes) = (Vec::new(), Vec::new());
+        let (mut new, mut changes, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let mut answers: Vec<Option<Result<(), Refused>>> = Vec::with_capacity(puts.len());
         for (place, put) in puts.into_iter().enumerate() {
             answers.push(None);
             let sequence = put.birth.as_ref().and_then(|_| sequences.next());
             match is_new(&put) {
                 true => new.push((place, Change::of(put, sequence, now)?)),
-                false => changes.push((place, Change::of(put, sequence, now)?)),
+                false => {
+                    changes.push(Change::of(put, sequence, now)?);
+                    places.push(place);
+                }
             }
         }
         if !new.is_empty() {
@@ -68,7 +71,7 @@ impl Postgres {
             }
         }
         if !changes.is_empty() {
-            for (place, answer) in self.change(&changes, now).await? {
+            for (place, answer) in places.into_iter().zip(self.change(&changes, now).await?) {
                 answers[place] = Some(answer);
             }
         }

@@ -1,8 +1,10 @@
 //! What the verbs take and give.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use punctual_domain::bulk;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Lane};
 use punctual_domain::ledger::Fate;
@@ -14,6 +16,8 @@ use punctual_domain::run::{Cause, Run, RunState, StartBy, WaitingFor};
 pub use punctual_domain::work::{Heartbeat, Held};
 use punctual_domain::{Attempt, Labels, LedgerEntry, Report};
 use punctual_schedule::{Progress, Schedule};
+
+use crate::error::Refused;
 
 /// A set of shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +108,7 @@ pub struct DuePage {
 }
 
 /// A new or changed job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Put {
     /// The job as it shall be, with its new version.
     pub job: Arc<Job>,
@@ -518,8 +522,12 @@ pub struct JobFilter {
     pub tenant: Option<TenantId>,
     /// In this state.
     pub state: Option<&'static str>,
-    /// With this label.
-    pub label: Option<(String, String)>,
+    /// With this text in their names.
+    pub name: Option<String>,
+    /// With keys that begin like this.
+    pub key_prefix: Option<String>,
+    /// With all of these labels.
+    pub labels: BTreeMap<String, String>,
     /// In this queue.
     pub queue: Option<Arc<str>>,
     /// Of this type.
@@ -534,7 +542,31 @@ impl JobFilter {
             && self.state.is_none_or(|state| job.state.as_str() == state)
             && self.queue.as_ref().is_none_or(|queue| job.spec.queue == *queue)
             && (self.kind.is_none() || job.spec.kind == self.kind)
-            && self.label.as_ref().is_none_or(|(name, value)| job.spec.labels.get(name) == Some(value))
+            && self.name.as_ref().is_none_or(|text| job.spec.name.contains(text))
+            && self
+                .key_prefix
+                .as_ref()
+                .is_none_or(|prefix| job.spec.key.as_ref().is_some_and(|key| key.starts_with(prefix)))
+            && self.labels.iter().all(|(name, value)| job.spec.labels.get(name) == Some(value))
+    }
+
+    /// Whether nothing narrows but the tenant, which an index may serve.
+    pub fn is_plain(&self) -> bool {
+        *self == JobFilter { tenant: self.tenant, ..JobFilter::default() }
+    }
+}
+
+impl From<&bulk::Jobs> for JobFilter {
+    fn from(which: &bulk::Jobs) -> Self {
+        JobFilter {
+            tenant: None,
+            state: which.state,
+            name: which.name.clone(),
+            key_prefix: which.key_prefix.clone(),
+            labels: which.labels.clone(),
+            queue: which.queue.clone(),
+            kind: which.kind.clone(),
+        }
     }
 }
 
@@ -551,6 +583,8 @@ pub struct RunFilter {
     pub queue: Option<Arc<str>>,
     /// In this state.
     pub state: Option<&'static str>,
+    /// Not ended.
+    pub is_open: bool,
     /// Pending, and waiting for this.
     pub waiting_for: Option<WaitingFor>,
     /// Ended badly, and neither redriven nor acknowledged.
@@ -570,9 +604,30 @@ impl RunFilter {
             && (self.kind.is_none() || run.kind == self.kind)
             && self.queue.as_ref().is_none_or(|queue| run.queue == *queue)
             && self.state.is_none_or(|state| run.state.as_str() == state)
+            && !(self.is_open && run.state.is_ended())
             && self.waiting_for.is_none_or(|waiting| run.state == RunState::Pending(waiting))
             && self.born_from.is_none_or(|from| born_at >= from)
             && self.born_before.is_none_or(|before| born_at < before)
+    }
+
+    /// Whether none of them has ended.
+    pub fn is_of_open(&self) -> bool {
+        self.is_open || self.waiting_for.is_some() || matches!(self.state, Some("pending" | "running"))
+    }
+}
+
+impl From<&bulk::CancelRuns> for RunFilter {
+    fn from(which: &bulk::CancelRuns) -> Self {
+        RunFilter {
+            job: which.job,
+            kind: which.kind.clone(),
+            queue: which.queue.clone(),
+            state: which.state,
+            is_open: true,
+            born_from: which.born_from,
+            born_before: which.born_before,
+            ..RunFilter::default()
+        }
     }
 }
 
@@ -582,7 +637,7 @@ impl RunFilter {
 /// version; with `StaleEpoch` if an epoch is given that is not its shard's.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The operation as it shall be, with its new version. What the effect does is added to its counts.
+    /// The operation as it shall be, with its new version. What the effect does is added to its counts and to what is left.
     pub operation: Operation,
     /// The epoch under which its shard is owned; none for starting and cancelling, which anybody may.
     pub epoch: Option<Epoch>,
@@ -615,6 +670,49 @@ pub enum Effect {
         /// The job is over: it is kept as long as these runs.
         is_over: bool,
     },
+    /// What [`crate::Store::put_jobs`] does, each job for itself. Those that were changed or fired since are added to what
+    /// the operation has [`left`](Operation::left); those that are gone by now are passed over.
+    Change(Vec<Put>),
+    /// What [`crate::Store::cancel`] does, each run for itself. Those whose jobs were changed since are added to what the
+    /// operation has [`left`](Operation::left).
+    Cancel(Vec<Cancellation>),
+}
+
+impl Effect {
+    /// Adds what came of a change of jobs to the operation's counts.
+    pub fn count_changes<'a>(
+        operation: &mut Operation,
+        changes: impl IntoIterator<Item = (JobId, &'a Result<(), Refused>)>,
+    ) {
+        for (job, answer) in changes {
+            match answer {
+                Ok(()) => operation.done += 1,
+                Err(Refused::NoJob) => {}
+                Err(_) => operation.left.push(bulk::Left::Job(job)),
+            }
+        }
+    }
+
+    /// Adds what came of cancellations to the operation's counts. Returns the runs.
+    pub fn count_cancelled(
+        operation: &mut Operation,
+        cancelled: impl IntoIterator<Item = (RunId, Result<Run, Refused>)>,
+    ) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for (id, answer) in cancelled {
+            match answer {
+                Ok(run) => {
+                    operation.done += 1;
+                    runs.push(run);
+                }
+                Err(Refused::WrongVersion { .. } | Refused::NoJob | Refused::Elsewhere) => {
+                    operation.left.push(bulk::Left::Run(id));
+                }
+                Err(_) => operation.failed += 1, // It had ended.
+            }
+        }
+        runs
+    }
 }
 
 /// What a step did.
@@ -622,7 +720,7 @@ pub enum Effect {
 pub struct Stepped {
     /// The operation as saved.
     pub operation: Operation,
-    /// The runs that go on or were made.
+    /// The runs that go on, were made or were cancelled.
     pub runs: Vec<Run>,
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Between {
     pub(crate) store: Arc<Memory>,
     /// Done once, before the next step is committed.
     pub(crate) before_step: Mutex<Option<Hook>>,
+    /// Done whenever a step is committed.
+    pub(crate) each_step: Mutex<Option<Box<dyn Fn() + Send>>>,
     /// What is written is committed, and the caller hears of a failure.
     pub(crate) loses_answers: AtomicBool,
     /// Asked once when the next run may be claimed, it fails.
@@ -91,6 +93,7 @@ impl Between {
         Between {
             store,
             before_step: Mutex::default(),
+            each_step: Mutex::default(),
             loses_answers: AtomicBool::new(false),
             loses_sight: AtomicBool::new(false),
             hides_lapsed: AtomicBool::new(false),
@@ -189,6 +192,7 @@ macro_rules! between {
                 let hook = self.before_step.lock().unwrap().take();
                 // On a thread of its own, like another process: it blocks on futures.
                 hook.into_iter().for_each(|hook| std::thread::spawn(hook).join().unwrap());
+                self.each_step.lock().unwrap().iter().for_each(|hook| hook());
                 let damaged = *self.damages.lock().unwrap();
                 let does = |step: &Step| step.effect != Effect::Nothing;
                 if steps.iter().any(|step| Some(step.operation.id) == damaged && does(step)) {

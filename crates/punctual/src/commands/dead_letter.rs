@@ -1,19 +1,16 @@
 //! `punctual dead-letter`: runs that ended badly and wait for somebody.
 
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
 use comfy_table::Cell;
-use indicatif::ProgressBar;
 use jiff::Timestamp;
 use punctual_api::dead_letter::{DeadLetterGroups, Filter, Selection, SelectionResult};
 use punctual_api::time::Time;
 use punctual_client::{Answer, Client, Done, JobRef, RunFilter};
 
-use super::moment;
 use super::output::{self, Format};
 use super::remote::{self, Paging, Remote};
 use super::run::{Common, table};
+use super::{many, moment};
 use crate::failure::{EXIT_CODES, Failure};
 
 /// List dead runs, let them go on, or acknowledge them
@@ -94,9 +91,6 @@ struct Which {
     #[arg(long)]
     no_wait: bool,
 }
-
-/// An operation is asked about so often.
-const POLL: Duration = Duration::from_millis(200);
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -190,27 +184,9 @@ async fn finish(
     client: &Client,
     deed: &str,
 ) -> Result<(), Failure> {
-    let mut operation = match done {
-        Done::Runs(result) => return told(&result, remote, deed),
-        Done::Started(operation) => *operation,
-    };
-    let bar = ProgressBar::new_spinner().with_message(deed.to_string());
-    while operation.state == "running" && !which.no_wait {
-        tokio::time::sleep(POLL).await;
-        operation = client.operation(&operation.id).await?;
-        bar.set_position(operation.done);
-        bar.set_message(format!("{} {deed}", operation.done));
-    }
-    bar.finish_and_clear();
-    remote.show(&operation, |operation, _| match operation.state.as_str() {
-        "running" => format!("operation {} goes on: {} {deed} so far\n", operation.id, operation.done),
-        "cancelled" => format!("the operation was cancelled; {} were {deed}\n", operation.done),
-        _ => format!("{} {deed}, {} had changed meanwhile\n", operation.done, operation.failed),
-    })?;
-    match (operation.state.as_str(), &operation.error) {
-        ("running" | "succeeded", _) => Ok(()),
-        (_, Some(error)) => Err(Failure::Other(anyhow::anyhow!("the operation failed: {error}"))),
-        (state, None) => Err(Failure::Other(anyhow::anyhow!("the operation was {state}"))),
+    match done {
+        Done::Runs(result) => told(&result, remote, deed),
+        Done::Started(operation) => many::follow(*operation, which.no_wait, deed, remote, client).await,
     }
 }
 

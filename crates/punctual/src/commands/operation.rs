@@ -10,7 +10,7 @@ use super::run::word;
 use super::{moment, output};
 use crate::failure::{EXIT_CODES, Failure};
 
-/// List, read and cancel long work over many runs
+/// List, read and cancel long work over many jobs or runs
 #[derive(Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
@@ -101,13 +101,22 @@ fn page(operation: &Operation, now: Timestamp) -> String {
     fact("job", operation.job_id.clone().or_else(|| filter?.job.clone()));
     fact("type", filter.and_then(|filter| filter.r#type.clone()));
     fact("queue", filter.and_then(|filter| filter.queue.clone()));
+    fact("jobs", operation.jobs.as_ref().map(json));
+    fact("runs", operation.runs.as_ref().map(json));
+    fact("patch", operation.patch.as_ref().map(|patch| output::safe(patch.as_str())));
     fact("done", Some(done(operation)));
     fact("failed", Some(operation.failed.to_string()));
+    fact("such as", operation.failure.as_deref().map(output::safe));
     fact("started", Some(moment::full(operation.created_at, now)));
     fact("went on", Some(moment::full(operation.updated_at, now)));
     fact("ended", operation.finished_at.map(|at| moment::full(at, now)));
     fact("why", operation.error.as_deref().map(output::safe));
     output::lines(&facts)
+}
+
+/// A filter, as it was asked for.
+fn json(filter: &impl serde::Serialize) -> String {
+    output::safe(&serde_json::to_string(filter).unwrap_or_default())
 }
 
 fn done(operation: &Operation) -> String {

@@ -3,9 +3,12 @@
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::Cell;
 use jiff::Timestamp;
+use punctual_api::bulk::{CancelRuns, OpenRunFilter};
 use punctual_api::run::{Attempt, Output, Run, RunSummary};
-use punctual_client::{JobRef, RunFilter};
+use punctual_client::{JobRef, Many, RunFilter};
 
+use super::dead_letter::time;
+use super::many::{self, Asked, How};
 use super::remote::{self, Paging, Remote};
 use super::{moment, output};
 use crate::failure::{EXIT_CODES, Failure};
@@ -51,11 +54,41 @@ enum Command {
         /// The run's id
         run: String,
     },
+    /// Cancel all open runs that a filter finds
+    #[command(subcommand)]
+    Bulk(Bulk),
     /// Let a dead run go on: the same run, its next attempt
     Retry {
         /// The run's id
         run: String,
     },
+}
+
+#[derive(Subcommand)]
+enum Bulk {
+    /// End waiting runs, and ask running ones to stop
+    #[command(after_help = "Examples:
+  punctual run bulk cancel --queue slow --state pending --dry-run
+  punctual run bulk cancel --job key:nightly")]
+    Cancel {
+        /// Of this job: its id or key:KEY
+        #[arg(long, value_name = "JOB")]
+        job: Option<JobRef>,
+        /// In this state; in either, unless said otherwise
+        #[arg(long, value_enum)]
+        state: Option<Open>,
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        how: How,
+    },
+}
+
+/// The states of runs that have not ended.
+#[derive(Clone, Copy, ValueEnum)]
+enum Open {
+    Pending,
+    Running,
 }
 
 /// What runs and dead letters can be narrowed by.
@@ -135,6 +168,27 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
                 false => format!("run {} is {}\n", run.id, run.state),
             }
         }),
+        Command::Bulk(Bulk::Cancel { job, state, common, how }) => {
+            let job = match job {
+                Some(job) => Some(client.job_id(job).await?),
+                None => None,
+            };
+            let filter = OpenRunFilter {
+                state: state.map(word),
+                job,
+                r#type: common.r#type.clone(),
+                queue: common.queue.clone(),
+                from: common.from.as_deref().map(time),
+                to: common.to.as_deref().map(time),
+            };
+            if filter == OpenRunFilter::default() && !how.all {
+                let way_out = "narrow by --job, --state, --type, --queue, --from or --to, or write --all";
+                return Err(Failure::Input(way_out.into()));
+            }
+            let cancel = CancelRuns { filter: Some(filter), ..CancelRuns::default() };
+            let asked = Asked { many: Many::CancelRuns(cancel), noun: "runs", deed: "cancelled" };
+            many::change(&asked, how, remote, &client).await
+        }
         Command::Retry { run } => remote.show(&client.retry_run(run).await?, |run, _| {
             format!("run {} is {}; its next attempt is number {}\n", run.id, run.state, run.attempt + 1)
         }),

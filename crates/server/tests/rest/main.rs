@@ -10,6 +10,7 @@ mod idempotency;
 mod import;
 mod jobs;
 mod limits;
+mod many;
 mod openapi;
 mod operations;
 mod refused;

@@ -11,6 +11,7 @@ use axum::extract::ConnectInfo;
 use http::{HeaderMap, Request, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use punctual_api::health::{Check, Version};
+use punctual_api::read::CheckTarget;
 use punctual_domain::attempt::{Failure, Outcome, Output, Report};
 use punctual_domain::id::WorkerId;
 use punctual_domain::run::Run;
@@ -18,7 +19,7 @@ use punctual_domain::work::Finished;
 use punctual_engine::fire::Epochs;
 use punctual_engine::{Clock, Engine, Entropy, ManualClock};
 use punctual_schedule::Tzdb;
-use punctual_server::{Access, Caller, Health, Limits, Loopback, Role, State, router};
+use punctual_server::{Access, Caller, Editor, Health, Limits, Loopback, Role, State, router};
 use punctual_store::{Claim, DueQuery, Memory, Shards, Store};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -114,6 +115,14 @@ impl World {
         let clock = Arc::new(ManualClock::new(at("12:00:00")));
         let entropy = Arc::new(Counter::default());
         let engine = Engine::new(store.clone(), clock.clone(), entropy, Arc::new(Tzdb::bundled()));
+        let check_target: Arc<CheckTarget> = Arc::new(|target| match target {
+            punctual_domain::Target::Http(http) if http.url.contains("169.254.") => {
+                Err("this address is not called; use a public one".into())
+            }
+            _ => Ok(()),
+        });
+        let editor = Editor { tzdb: Arc::new(Tzdb::bundled()), check_target: Some(check_target.clone()) };
+        engine.edit_by(Arc::new(editor));
         let worker = engine.new_worker_id();
         let ttl = Duration::from_secs(1_000_000_000);
         let acquired = store.acquire(worker, Shards::All, ttl, clock.now()).await.unwrap();
@@ -124,12 +133,7 @@ impl World {
             access,
             version: Version { version: "1.2.3".into(), commit: None, tzdata: None },
             metrics: Arc::new(|| "punctual_up 1\n".into()),
-            check_target: Some(Arc::new(|target| match target {
-                punctual_domain::Target::Http(http) if http.url.contains("169.254.") => {
-                    Err("this address is not called; use a public one".into())
-                }
-                _ => Ok(()),
-            })),
+            check_target: Some(check_target),
             limits: Limits::default(),
         };
         let epochs = Epochs::new(acquired);

@@ -100,11 +100,9 @@ enum At {
 
 impl Search<'_> {
     fn choose(&mut self, whose: Option<Whose>, recent: Vec<(i64, i64, i64, Found)>) -> Result<(), Error> {
-        let is_open =
-            self.filter.waiting_for.is_some() || matches!(self.filter.state, Some("pending" | "running"));
         let is_failure = matches!(self.filter.state, Some("failed" | "timed_out"));
         match whose {
-            _ if is_open => self.add_rows("open_runs".into(), i64::MIN, i64::MAX),
+            _ if self.filter.is_of_open() => self.add_rows("open_runs".into(), i64::MIN, i64::MAX),
             _ if self.filter.is_dead == Some(true) => self.add(i64::MAX, Kind::Sequences("dead_letters")),
             Some(whose @ Whose::Job(_)) => self.add_indexed(whose, recent)?,
             _ if is_failure => self.add(i64::MAX, Kind::Sequences("failures")),

@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use punctual_domain::Operation;
 use punctual_domain::id::Version;
-use punctual_store::record::encode_operation;
+use punctual_store::record::{encode_job, encode_operation};
 use punctual_store::{Admission, Effect, Error, Parent, Refused, Step, Stepped};
 use rusqlite::{OptionalExtension, params};
 
@@ -39,7 +39,11 @@ impl Batch<'_> {
                 Ok(admission) => admission,
                 Err(refused) => refuse!(refused),
             },
-            Effect::Nothing | Effect::Redrive(_) | Effect::Acknowledge(_) => Admission::default(),
+            Effect::Nothing
+            | Effect::Redrive(_)
+            | Effect::Acknowledge(_)
+            | Effect::Change(_)
+            | Effect::Cancel(_) => Admission::default(),
         };
         if let Err(refused) = self.remember(request.as_ref(), now)? {
             return Ok(Err(refused));
@@ -73,6 +77,18 @@ impl Batch<'_> {
                 done = runs.len() as u64;
                 if let Some(newest) = runs.last().filter(|_| is_over) {
                     self.keep_job(newest, now)?;
+                }
+            }
+            Effect::Change(puts) => {
+                for put in puts {
+                    let answer = self.put_job(&put, &encode_job(&put.job)?, now)?;
+                    Effect::count_changes(&mut operation, [(put.job.id, &answer)]);
+                }
+            }
+            Effect::Cancel(cancellations) => {
+                for one in cancellations {
+                    let answer = self.cancel(&one, now)?;
+                    runs.extend(Effect::count_cancelled(&mut operation, [(one.run, answer)]));
                 }
             }
         }

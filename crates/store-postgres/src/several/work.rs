@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use punctual_domain::id::Version;
+use punctual_domain::id::{JobId, RunId, Version};
 use punctual_domain::run::Run;
 use punctual_store::{Claim, Effect, Error, Refused, Step, Stepped, Store};
 use tokio_postgres::Row;
@@ -98,7 +98,7 @@ impl Several {
         Ok(claimed)
     }
 
-    /// Saves a step where its operation lives. Runs of other databases cannot be changed in the same commit: they are
+    /// Saves a step where its operation lives. Jobs and runs of other databases cannot be changed in the same commit: they are
     /// changed just before, if the step is the next one. When it is done again because it was not saved, they are found to
     /// have changed.
     pub(super) async fn step_one(
@@ -106,26 +106,41 @@ impl Several {
         mut step: Step,
         now: Timestamp,
     ) -> Result<Result<Stepped, Refused>, Error> {
-        let mut runs = Vec::new();
-        if let Effect::Redrive(_) | Effect::Acknowledge(_) = step.effect {
+        let mut runs: Vec<Run> = Vec::new();
+        let is_anywhere = match &step.effect {
+            Effect::Redrive(_) | Effect::Acknowledge(_) | Effect::Change(_) | Effect::Cancel(_) => true,
+            Effect::Nothing | Effect::Births { .. } => false,
+        };
+        if is_anywhere {
             if !self.is_next(&step).await? {
                 return Ok(Err(Refused::StaleStep));
             }
-            let (done, failed);
+            let operation = &mut step.operation;
             match std::mem::replace(&mut step.effect, Effect::Nothing) {
                 Effect::Redrive(ids) => {
                     let answers = self.redrive(&ids, now).await?;
                     runs = answers.into_iter().flatten().collect();
-                    (done, failed) = (runs.len(), ids.len() - runs.len());
+                    operation.done += runs.len() as u64;
+                    operation.failed += (ids.len() - runs.len()) as u64;
                 }
                 Effect::Acknowledge(ids) => {
-                    done = self.acknowledge(&ids).await?.iter().filter(|answer| answer.is_ok()).count();
-                    failed = ids.len() - done;
+                    let answers = self.acknowledge(&ids).await?;
+                    let done = answers.iter().filter(|answer| answer.is_ok()).count();
+                    operation.done += done as u64;
+                    operation.failed += (ids.len() - done) as u64;
                 }
-                Effect::Nothing | Effect::Births { .. } => (done, failed) = (0, 0),
+                Effect::Change(puts) => {
+                    let jobs: Vec<JobId> = puts.iter().map(|put| put.job.id).collect();
+                    let answers = self.put_jobs(puts, now).await?;
+                    Effect::count_changes(operation, jobs.into_iter().zip(&answers));
+                }
+                Effect::Cancel(cancellations) => {
+                    let ids: Vec<RunId> = cancellations.iter().map(|one| one.run).collect();
+                    let answers = self.cancel(cancellations, now).await?;
+                    runs = Effect::count_cancelled(operation, ids.into_iter().zip(answers));
+                }
+                Effect::Nothing | Effect::Births { .. } => {}
             }
-            step.operation.done += done as u64;
-            step.operation.failed += failed as u64;
         }
         let ask = |database, steps: Vec<Step>| Store::step(database, steps, now);
         let answers = self.route(&[step], |step| step.operation.id.shard(), may_have_moved, ask).await?;

@@ -326,7 +326,7 @@ pub async fn a_search_examines_a_bounded_number_of_rows(store: Arc<dyn Store>) {
     let page = store.runs(&runs, PageRequest { after: Some(page.next.expect("more")), limit: 10 }).await;
     let page = page.expect("runs");
     assert_eq!((page.items.len(), page.next), (1, None));
-    let jobs = JobFilter { label: Some(("last".into(), "yes".into())), ..JobFilter::default() };
+    let jobs = JobFilter { labels: [("last".into(), "yes".into())].into(), ..JobFilter::default() };
     let page = store.list_jobs(&jobs, PageRequest::first(10)).await.expect("list");
     assert_eq!(page.items, []);
     let page = store.list_jobs(&jobs, PageRequest { after: Some(page.next.expect("more")), limit: 10 }).await;

@@ -89,6 +89,7 @@ macro_rules! conformance {
                 operations_are_listed_newest_first_in_pages, a_step_is_done_once, a_step_needs_the_current_epoch,
                 an_ended_operation_takes_no_step, the_longest_waiting_operation_is_next,
                 a_step_redrives_with_its_cursor, a_step_acknowledges_with_its_cursor,
+                a_step_changes_jobs_with_its_cursor, a_step_cancels_runs_with_its_cursor,
                 a_step_gives_birth_with_its_cursor, a_step_accounts_for_slots, a_firing_starts_an_operation,
                 ended_operations_are_forgotten;
             overlap: under_allow_runs_run_beside_each_other, under_skip_slots_get_no_run_while_one_is_open,

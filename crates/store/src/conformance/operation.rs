@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use punctual_domain::bulk::Left;
 use punctual_domain::id::{Epoch, OperationId, ShardId, TenantId, Version};
 use punctual_domain::job::{Job, JobState, Pause};
 use punctual_domain::ledger::{Fate, LedgerEntry};
@@ -12,11 +13,13 @@ use punctual_domain::operation::{self, CatchUp, Cursor, DeadLetters, Event, Kind
 use punctual_domain::run::{Cause, Run, RunState};
 use punctual_domain::{Outcome, RunId, Sequence};
 
-use super::world::{World, birth};
+use super::world::{World, birth, due};
 use crate::error::Refused;
 use crate::page::PageRequest;
 use crate::store::Store;
-use crate::verbs::{Effect, OperationFilter, RunFilter, Shards, Step, Stepped, Subject};
+use crate::verbs::{
+    Cancellation, Effect, OperationFilter, Put, RunFilter, Shards, Step, Stepped, Subject, Successor,
+};
 
 /// A new operation, its shard chosen by `number`.
 fn redrive(world: &World, number: u16) -> Operation {
@@ -281,6 +284,79 @@ pub async fn a_step_acknowledges_with_its_cursor(store: Arc<dyn Store>) {
     assert_eq!(answer, Stepped { operation: Operation { done: 1, failed: 1, ..next }, runs: Vec::new() });
     assert_eq!(dead_letters(&world).await, []);
     assert_eq!(world.detail(ids[1]).await.run.state, RunState::Failed);
+}
+
+/// Each job for itself, once; those that were changed or fired since are left for the next step.
+pub async fn a_step_changes_jobs_with_its_cursor(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let at = world.now;
+    let mut jobs = Vec::new();
+    for name in ["due", "fired since", "changed since", "also due"] {
+        jobs.push(world.register(name, at).await);
+    }
+    jobs.push(world.job("unknown"));
+    let pause = |job: &Job| {
+        let mut paused = Job { version: job.version.next(), ..job.clone() };
+        paused.state = JobState::Paused(Pause { reason: None, by: None, since: at, until: None });
+        Put { unfired: vec![due(job, at)], ..world.put(paused, None) }
+    };
+    let puts: Vec<Put> = jobs.iter().map(pause).collect();
+    world.try_fire(&jobs[1], at).await.expect("fired");
+    let changed = Job { version: Version(2), ..jobs[2].clone() };
+    world.try_put(world.put(changed, Some(world.after(60)))).await.expect("changed");
+    let operation = redrive(&world, 1);
+    start(&world, &operation).await;
+    let next = after(&world, &operation, stepped(Cursor::Job(jobs[3].id), world.now));
+    let answer = try_step(&world, step(&next, Effect::Change(puts.clone()))).await.expect("stepped");
+    let left = vec![Left::Job(jobs[1].id), Left::Job(jobs[2].id)];
+    assert_eq!(answer.operation, Operation { done: 2, left, ..next.clone() });
+    assert_eq!(read(&world, &operation).await, answer.operation);
+    let again = try_step(&world, step(&next, Effect::Change(puts))).await;
+    assert_eq!(again, Err(Refused::StaleStep));
+    let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
+    let found = store.jobs(&ids).await.expect("jobs");
+    let seen: Vec<_> = found.iter().flatten().map(|one| (one.job.version.0, one.job.is_active())).collect();
+    assert_eq!(seen, [(2, false), (1, true), (2, true), (2, false)]);
+    let due: Vec<_> = world.due_until(world.after(60)).await.iter().map(|due| due.key.job).collect();
+    assert!(!due.contains(&ids[0]) && !due.contains(&ids[3]), "what is paused is not due");
+    assert!(due.contains(&ids[1]) && due.contains(&ids[2]));
+    let ended = after(&world, &answer.operation, Event::Succeeded);
+    try_step(&world, step(&ended, Effect::Change(Vec::new()))).await.expect("stepped");
+}
+
+/// Waiting runs end and running ones are asked to stop; those whose job was changed since are left for the next step.
+pub async fn a_step_cancels_runs_with_its_cursor(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let ended = dead(&mut world, 1).await[0];
+    let worker = world.worker();
+    let running = world.running("running", worker).await;
+    let waiting = world.fired("waiting").await;
+    let of_changed = world.fired("changed since").await;
+    let unknown = RunId::new(Sequence::first_at(world.after(-900), 0), ShardId(0));
+    let cancel = |run: RunId| Cancellation { run, successor: None };
+    let stale = Successor { version: Version(9), due: None, over: None };
+    let effect = Effect::Cancel(vec![
+        cancel(waiting.id()),
+        cancel(ended),
+        Cancellation { run: of_changed.id(), successor: Some(stale) },
+        cancel(running.id()),
+        cancel(unknown),
+    ]);
+    let operation = redrive(&world, 1);
+    start(&world, &operation).await;
+    let next = after(&world, &operation, stepped(Cursor::Run(waiting.sequence), world.now));
+    let answer = try_step(&world, step(&next, effect.clone())).await.expect("stepped");
+    let left = vec![Left::Run(of_changed.id())];
+    assert_eq!(answer.operation, Operation { done: 2, failed: 2, left, ..next.clone() });
+    assert_eq!(answer.runs.iter().map(Run::id).collect::<Vec<_>>(), [waiting.id(), running.id()]);
+    assert_eq!(read(&world, &operation).await, answer.operation);
+    assert_eq!(try_step(&world, step(&next, effect)).await, Err(Refused::StaleStep));
+    assert_eq!(world.detail(waiting.id()).await.run.state, RunState::Cancelled);
+    assert!(world.detail(running.id()).await.run.is_cancel_requested);
+    assert!(matches!(world.detail(of_changed.id()).await.run.state, RunState::Pending(_)));
+    let open = RunFilter { is_open: true, ..RunFilter::default() };
+    let open = store.runs(&open, PageRequest::first(10)).await.expect("runs").items;
+    assert_eq!(open.iter().map(Run::id).collect::<Vec<_>>(), [of_changed.id(), running.id()]);
 }
 
 fn births(job: &Job, slots: &[Timestamp]) -> Effect {

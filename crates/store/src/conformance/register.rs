@@ -1,5 +1,6 @@
 //! Register: jobs, keys, versions, requests.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,6 +99,10 @@ pub async fn a_deleted_job_frees_its_key_and_is_gone(store: Arc<dyn Store>) {
     world.try_put(world.put(next, None)).await.expect("the key is free");
 }
 
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
 /// Pages follow each other without gaps or repeats, also through filters.
 pub async fn jobs_are_listed_in_pages(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
@@ -105,7 +110,13 @@ pub async fn jobs_are_listed_in_pages(store: Arc<dyn Store>) {
         let mut job = world.job(&format!("job-{n}"));
         job.spec.queue = if n % 5 == 0 { "slow".into() } else { "fast".into() };
         job.spec.kind = (n % 6 == 0).then(|| "report".into());
-        job.spec.labels.insert("parity".into(), (n % 2).to_string());
+        job.spec.labels = labels(&[("parity", &(n % 2).to_string()), ("third", &(n % 3).to_string())]);
+        // Every third has a key that begins with `eu/`, the others have none or another.
+        job.spec.key = match n % 3 {
+            0 => Some(format!("eu/{n}")),
+            1 => Some(format!("us/{n}")),
+            _ => None,
+        };
         world.try_put(world.put(job, None)).await.expect("registered");
         world.advance(Duration::from_millis(3));
     }
@@ -114,7 +125,22 @@ pub async fn jobs_are_listed_in_pages(store: Arc<dyn Store>) {
         (JobFilter { queue: Some("slow".into()), ..JobFilter::default() }, 5),
         (JobFilter { kind: Some("report".into()), ..JobFilter::default() }, 5),
         (JobFilter { kind: Some("other".into()), ..JobFilter::default() }, 0),
-        (JobFilter { label: Some(("parity".into(), "1".into())), ..JobFilter::default() }, 12),
+        (JobFilter { labels: labels(&[("parity", "1")]), ..JobFilter::default() }, 12),
+        (JobFilter { labels: labels(&[("parity", "0"), ("third", "0")]), ..JobFilter::default() }, 5),
+        (JobFilter { labels: labels(&[("parity", "0"), ("third", "3")]), ..JobFilter::default() }, 0),
+        (JobFilter { name: Some("b-1".into()), ..JobFilter::default() }, 11),
+        (JobFilter { name: Some("B-1".into()), ..JobFilter::default() }, 0),
+        (JobFilter { key_prefix: Some("eu/".into()), ..JobFilter::default() }, 9),
+        (JobFilter { key_prefix: Some("u/".into()), ..JobFilter::default() }, 0),
+        (
+            JobFilter {
+                key_prefix: Some("eu/".into()),
+                name: Some("job-2".into()),
+                queue: Some("fast".into()),
+                ..JobFilter::default()
+            },
+            2,
+        ),
         (JobFilter { state: Some("active"), ..JobFilter::default() }, 25),
         (JobFilter { state: Some("paused"), ..JobFilter::default() }, 0),
         (JobFilter { tenant: Some(TenantId(99)), ..JobFilter::default() }, 0),

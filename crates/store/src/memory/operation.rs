@@ -9,7 +9,7 @@ use punctual_domain::id::{OperationId, Version};
 use super::state::State;
 use crate::error::Refused;
 use crate::page::{Page, PageRequest};
-use crate::verbs::{Effect, OperationFilter, Parent, Runnable, Shards, Step, Stepped};
+use crate::verbs::{Effect, OperationFilter, Parent, Put, Runnable, Shards, Step, Stepped};
 
 impl State {
     pub(super) fn step(&mut self, step: Step, now: Timestamp) -> Result<Stepped, Refused> {
@@ -32,7 +32,11 @@ impl State {
         }
         let admission = match &effect {
             Effect::Births { job, births, .. } => Some(self.admit(*job, births.clone()).patiently()?),
-            Effect::Nothing | Effect::Redrive(_) | Effect::Acknowledge(_) => None,
+            Effect::Nothing
+            | Effect::Redrive(_)
+            | Effect::Acknowledge(_)
+            | Effect::Change(_)
+            | Effect::Cancel(_) => None,
         };
         self.remember(request, now)?;
         // From here on it is done.
@@ -63,6 +67,15 @@ impl State {
                 failed = admission.skipped.len() as u64;
                 runs = self.give_births(of, admission, now);
                 done = runs.len() as u64;
+            }
+            Effect::Change(puts) => {
+                let put = |put: Put| (put.job.id, self.put_job(put, now));
+                let answers: Vec<_> = puts.into_iter().map(put).collect();
+                Effect::count_changes(&mut operation, answers.iter().map(|(job, answer)| (*job, answer)));
+            }
+            Effect::Cancel(cancellations) => {
+                let answers = cancellations.into_iter().map(|one| (one.run, self.cancel(one, now)));
+                runs = Effect::count_cancelled(&mut operation, answers);
             }
         }
         for entry in ledger {

@@ -1,7 +1,9 @@
 //! An operation's row: what is not in columns of its own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use punctual_domain::bulk::{CancelRuns, Change, ChangeJobs, Jobs, Left};
 use punctual_domain::id::{JobId, OperationId, Sequence, ShardId, TenantId, Version};
 use punctual_domain::operation::{
     Backfill, CatchUp, Cursor, DeadLetters, Kind, MoveShards, Operation, State,
@@ -27,6 +29,12 @@ struct OperationRecord {
     done: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     failed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    example: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    left: Vec<LeftRecord>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    tries: u8,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     total: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,6 +65,67 @@ enum KindRecord {
         to: u8,
     },
     Backfill(Box<BackfillRecord>),
+    ChangeJobs { which: Box<JobsRecord>, change: ChangeRecord },
+    CancelRuns(CancelRunsRecord),
+}
+
+#[derive(Serialize, Deserialize)]
+struct JobsRecord {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key_prefix: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queue: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ChangeRecord {
+    Pause {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<i64>,
+    },
+    Resume,
+    Delete,
+    Edit {
+        patch: Box<str>,
+        #[serde(default, skip_serializing_if = "is_default")]
+        updates_waiting: bool,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct CancelRunsRecord {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queue: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<i64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum LeftRecord {
+    Job(String),
+    Run(String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -94,6 +163,7 @@ struct DeadLettersRecord {
 enum CursorRecord {
     Run(i64),
     Slot(i64),
+    Job(String),
 }
 
 /// Writes an operation. Its id, tenant and version are columns of their own.
@@ -126,15 +196,24 @@ pub fn encode_operation(operation: &Operation) -> Result<Vec<u8>, Error> {
                 overlap: backfill.overlap.map(OverlapRecord::from),
                 part: backfill.part,
             })),
+            Kind::ChangeJobs(asked) => KindRecord::ChangeJobs {
+                which: Box::new(encode_jobs(&asked.which)),
+                change: encode_change(&asked.change),
+            },
+            Kind::CancelRuns(which) => KindRecord::CancelRuns(encode_cancel_runs(which)),
         },
         state: State::ALL.iter().position(|state| *state == operation.state).unwrap_or(0) as u8,
         cursor: match operation.cursor {
             Cursor::Start => None,
             Cursor::Run(sequence) => Some(CursorRecord::Run(sequence.as_i64())),
             Cursor::Slot(slot) => Some(CursorRecord::Slot(millis(slot))),
+            Cursor::Job(job) => Some(CursorRecord::Job(job.to_string())),
         },
         done: operation.done,
         failed: operation.failed,
+        example: operation.example.clone(),
+        left: operation.left.iter().map(encode_left).collect(),
+        tries: operation.tries,
         total: operation.total,
         error: operation.error.clone(),
         resume: millis(operation.resume_at),
@@ -188,15 +267,24 @@ pub fn decode_operation(
                 overlap: record.overlap.as_ref().map(Into::into),
                 part: record.part,
             })),
+            KindRecord::ChangeJobs { which, change } => Kind::ChangeJobs(Box::new(ChangeJobs {
+                which: decode_jobs(*which)?,
+                change: decode_change(change)?,
+            })),
+            KindRecord::CancelRuns(which) => Kind::CancelRuns(decode_cancel_runs(which)?),
         },
         state: state.ok_or_else(|| wrong(format!("is in state {}", record.state)))?,
         cursor: match record.cursor {
             None => Cursor::Start,
             Some(CursorRecord::Run(number)) => Cursor::Run(Sequence::from_i64(number)),
             Some(CursorRecord::Slot(at)) => Cursor::Slot(timestamp(at)?),
+            Some(CursorRecord::Job(job)) => Cursor::Job(job_id(&job)?),
         },
         done: record.done,
         failed: record.failed,
+        example: record.example,
+        left: record.left.into_iter().map(decode_left).collect::<Result<_, _>>()?,
+        tries: record.tries,
         total: record.total,
         error: record.error,
         resume_at: timestamp(record.resume)?,
@@ -235,6 +323,95 @@ fn decode_dead_letters(record: DeadLettersRecord) -> Result<DeadLetters, Error> 
     })
 }
 
+fn encode_jobs(which: &Jobs) -> JobsRecord {
+    JobsRecord {
+        state: which.state.map(Into::into),
+        name: which.name.clone(),
+        key_prefix: which.key_prefix.clone(),
+        kind: which.kind.clone(),
+        queue: which.queue.clone(),
+        labels: which.labels.clone(),
+    }
+}
+
+fn decode_jobs(record: JobsRecord) -> Result<Jobs, Error> {
+    Ok(Jobs {
+        state: record.state.map(|word| one_of(&word, &Jobs::STATES)).transpose()?,
+        name: record.name,
+        key_prefix: record.key_prefix,
+        kind: record.kind,
+        queue: record.queue,
+        labels: record.labels,
+    })
+}
+
+fn encode_change(change: &Change) -> ChangeRecord {
+    match change {
+        Change::Pause { reason, by, until } => {
+            ChangeRecord::Pause { reason: reason.clone(), by: by.clone(), until: until.map(millis) }
+        }
+        Change::Resume => ChangeRecord::Resume,
+        Change::Delete => ChangeRecord::Delete,
+        Change::Edit { patch, updates_waiting } => {
+            ChangeRecord::Edit { patch: patch.clone(), updates_waiting: *updates_waiting }
+        }
+    }
+}
+
+fn decode_change(record: ChangeRecord) -> Result<Change, Error> {
+    Ok(match record {
+        ChangeRecord::Pause { reason, by, until } => {
+            Change::Pause { reason, by, until: until.map(timestamp).transpose()? }
+        }
+        ChangeRecord::Resume => Change::Resume,
+        ChangeRecord::Delete => Change::Delete,
+        ChangeRecord::Edit { patch, updates_waiting } => Change::Edit { patch, updates_waiting },
+    })
+}
+
+fn encode_cancel_runs(which: &CancelRuns) -> CancelRunsRecord {
+    CancelRunsRecord {
+        job: which.job.map(|job| job.to_string()),
+        kind: which.kind.clone(),
+        queue: which.queue.clone(),
+        state: which.state.map(Into::into),
+        from: which.born_from.map(millis),
+        before: which.born_before.map(millis),
+    }
+}
+
+fn decode_cancel_runs(record: CancelRunsRecord) -> Result<CancelRuns, Error> {
+    Ok(CancelRuns {
+        job: record.job.as_deref().map(job_id).transpose()?,
+        kind: record.kind,
+        queue: record.queue,
+        state: record.state.map(|word| one_of(&word, &CancelRuns::STATES)).transpose()?,
+        born_from: record.from.map(timestamp).transpose()?,
+        born_before: record.before.map(timestamp).transpose()?,
+    })
+}
+
+fn encode_left(left: &Left) -> LeftRecord {
+    match left {
+        Left::Job(job) => LeftRecord::Job(job.to_string()),
+        Left::Run(run) => LeftRecord::Run(run.to_string()),
+    }
+}
+
+fn decode_left(record: LeftRecord) -> Result<Left, Error> {
+    Ok(match record {
+        LeftRecord::Job(id) => Left::Job(job_id(&id)?),
+        LeftRecord::Run(id) => {
+            Left::Run(id.parse().map_err(|_| damaged(format!("`{id}` is not a run's id")))?)
+        }
+    })
+}
+
+fn one_of(word: &str, known: &[&'static str]) -> Result<&'static str, Error> {
+    let found = known.iter().find(|known| **known == word).copied();
+    found.ok_or_else(|| damaged(format!("`{word}` is not a state")))
+}
+
 fn job_id(text: &str) -> Result<JobId, Error> {
     text.parse().map_err(|_| damaged(format!("`{text}` is not a job's id")))
 }
@@ -242,6 +419,7 @@ fn job_id(text: &str) -> Result<JobId, Error> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use punctual_domain::id::RunId;
     use punctual_domain::operation::Event;
     use punctual_domain::policy::overlap::Overlap;
     use punctual_schedule::Schedule;
@@ -271,6 +449,16 @@ mod tests {
         let (from, to) = (at(-3_600), at(-60));
         let backfill = Backfill { job, schedule, from, to, rate: 3, overlap, part: u32::MAX };
         let id = OperationId::new(at(0), ShardId(5), 1);
+        let jobs = Jobs {
+            state: Some("ended"),
+            name: Some("night".into()),
+            key_prefix: Some("eu/".into()),
+            kind: Some("report".into()),
+            queue: Some("slow".into()),
+            labels: [("team".into(), "a".into())].into(),
+        };
+        let change = |which, change| Kind::ChangeJobs(Box::new(ChangeJobs { which, change }));
+        let run = RunId::new(Sequence::first_at(at(1), 2), ShardId(5));
         for kind in [
             Kind::Redrive(DeadLetters::default()),
             Kind::Redrive(which.clone()),
@@ -282,15 +470,36 @@ mod tests {
             Kind::Backfill(Box::new(Backfill { overlap: None, ..backfill.clone() })),
             Kind::Backfill(Box::new(backfill)),
             Kind::MoveShards(MoveShards { shards: vec![ShardId(0), ShardId(4095)], to: 3 }),
+            change(Jobs::default(), Change::Resume),
+            change(jobs.clone(), Change::Delete),
+            change(jobs.clone(), Change::Pause { reason: None, by: None, until: None }),
+            change(
+                jobs.clone(),
+                Change::Pause { reason: Some("why".into()), by: Some("me".into()), until: Some(at(60)) },
+            ),
+            change(jobs.clone(), Change::Edit { patch: r#"{"queue":"x"}"#.into(), updates_waiting: true }),
+            change(jobs, Change::Edit { patch: "{}".into(), updates_waiting: false }),
+            Kind::CancelRuns(CancelRuns::default()),
+            Kind::CancelRuns(CancelRuns {
+                job: Some(job),
+                kind: Some("report".into()),
+                queue: Some("slow".into()),
+                state: Some("running"),
+                born_from: Some(at(-9)),
+                born_before: Some(at(-1)),
+            }),
         ] {
             let mut operation = Operation::new(id, TenantId(4), kind, at(0));
             for event in [
                 Event::Stepped { cursor: Cursor::Run(Sequence::first_at(at(1), 2)), resume_at: at(5) },
                 Event::Stepped { cursor: Cursor::Slot(at(7)), resume_at: at(6) },
+                Event::Stepped { cursor: Cursor::Job(job), resume_at: at(6) },
                 Event::Failed { error: "why".into() },
             ] {
                 operation.apply(event, at(3)).expect("running");
                 (operation.done, operation.failed, operation.total) = (5, 1, Some(9));
+                (operation.left, operation.tries) = (vec![Left::Job(job), Left::Run(run)], 3);
+                operation.example = Some("job x: why".into());
                 let bytes = encode_operation(&operation).expect("written");
                 assert_eq!(
                     decode_operation(id, TenantId(4), operation.version, &bytes),
@@ -310,6 +519,7 @@ mod tests {
             r#"{"v":1,"kind":{"redrive":{}},"state":4,"resume":0,"created":0,"updated":0}"#,
             r#"{"v":1,"kind":{"redrive":{"job":"x"}},"state":0,"resume":0,"created":0,"updated":0}"#,
             r#"{"v":1,"kind":{"dance":{}},"state":0,"resume":0,"created":0,"updated":0}"#,
+            r#"{"v":1,"kind":{"cancel_runs":{"state":"x"}},"state":0,"resume":0,"created":0,"updated":0}"#,
         ] {
             let read = decode_operation(id, TenantId(1), Version::FIRST, text.as_bytes());
             assert!(matches!(read, Err(Error::Damaged { .. })), "{text}");

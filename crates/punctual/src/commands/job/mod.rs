@@ -1,5 +1,6 @@
 //! `punctual job`: register, read and change jobs.
 
+mod bulk;
 mod export;
 mod import;
 mod limits;
@@ -187,6 +188,15 @@ enum Command {
         #[arg(long, value_name = "KEY")]
         idempotency_key: Option<String>,
     },
+    /// Pause, resume, edit, move or delete all jobs that a filter finds
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  punctual job bulk pause --label team=a --reason 'the database moves' --dry-run
+  punctual job bulk move --queue slow --to fast
+  punctual job bulk delete --state ended --yes"
+    )]
+    Bulk(bulk::Command),
     /// Write jobs as lines of JSON that `job import` takes
     Export {
         /// Where to; `-` is standard output
@@ -203,9 +213,15 @@ struct Narrow {
     /// In this state
     #[arg(long, value_enum)]
     state: Option<State>,
-    /// With this label: name=value
-    #[arg(long, value_name = "NAME=VALUE")]
-    label: Option<String>,
+    /// With this label; given several times, with all of them
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    label: Vec<String>,
+    /// With this text in their names
+    #[arg(long, value_name = "TEXT")]
+    name: Option<String>,
+    /// With keys that begin like this
+    #[arg(long, value_name = "PREFIX")]
+    key_prefix: Option<String>,
     /// In this queue
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
@@ -225,7 +241,9 @@ impl Narrow {
     fn filter(&self) -> JobFilter {
         JobFilter {
             state: self.state.map(word),
-            label: self.label.clone(),
+            labels: self.label.clone(),
+            name: self.name.clone(),
+            key_prefix: self.key_prefix.clone(),
             queue: self.queue.clone(),
             r#type: self.r#type.clone(),
         }
@@ -322,6 +340,7 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Import { file, idempotency_key } => {
             import::run(file, idempotency_key.as_deref(), remote, &client).await
         }
+        Command::Bulk(command) => bulk::run(command, remote, &client).await,
         Command::Export { file, narrow } => export::run(file, &narrow.filter(), &client).await,
     }
 }

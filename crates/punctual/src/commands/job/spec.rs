@@ -232,7 +232,7 @@ fn payload(text: &str) -> Result<Payload, Failure> {
 }
 
 /// The text of a file, or of standard input for `-`.
-fn read(path: &Path) -> Result<String, Failure> {
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
     let read = match path.as_os_str() == "-" {
         true => {
             let mut text = String::new();

@@ -147,6 +147,7 @@ async fn start(
     };
     let mut options = Options::new(storage, Arc::clone(tzdb));
     options.http = http::Options { policy: policy.clone(), ..http::Options::default() };
+    options.check_target = Some(check_target(policy.clone()));
     options.concurrency = config.concurrency;
     options.hot_second = config.hot_second;
     options.queues = config.queues.iter().map(|queue| queue.as_str().into()).collect();
