@@ -4,7 +4,8 @@
 //! No I/O, no async, no clock: time and randomness come in as arguments. Read in this order:
 //! [`job`] is what is registered, [`run`] what happens for one cause, [`lifecycle`] the only place
 //! where a run changes state, [`policy`] the decisions, [`ledger`] the account of every slot, [`operation`] long work
-//! over many jobs or runs, [`bulk`] which of them and what becomes of each, [`placement`] which node fires what, [`shares`] which lane goes next.
+//! over many jobs or runs, [`bulk`] which of them and what becomes of each, [`placement`] which node fires what, [`shares`] which lane
+//! goes next, [`turns`] which tenant.
 
 pub mod account;
 pub mod attempt;
@@ -22,6 +23,7 @@ pub mod policy;
 pub mod run;
 pub mod shares;
 pub mod tenant;
+pub mod turns;
 pub mod why;
 pub mod work;
 
@@ -36,4 +38,5 @@ pub use placement::{Node, Ownership, Placement, Roles};
 pub use run::{Cause, Lease, Limit, Run, RunState, StartBy, WaitingFor};
 pub use shares::Shares;
 pub use tenant::{Tenant, TenantName};
+pub use turns::{Ask, Division, Turns, Waiters};
 pub use work::{Finished, Held, Leased};

@@ -1,9 +1,9 @@
 //! Claims waiting runs for workers with room.
 //!
 //! Runs when a run may have become claimable, when room comes free while runs wait, and when the next retry is due.
-//! Promise: runs are given in the order of lane, tenant and time, each leased to the worker that gets it; one that is too late to start is
-//! ended instead; while
-//! runs wait that could not be claimed, nothing that is fired overtakes them.
+//! Promise: runs are given in turns, as the store says ([`Store::claim`](punctual_store::Store::claim)), each leased to the
+//! worker that gets it; one that is too late to start is ended instead; while runs wait that could not be claimed, nothing
+//! that is fired overtakes them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -48,6 +48,13 @@ const FLOW: Duration = Duration::from_millis(250);
 /// No entry waits longer than this for room: well below the minute after which a slot is taken for missed.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(20);
 
+/// While runs wait, what is due waits for room as well. But a few entries at a time are fired all the same, in the turns of
+/// tenants, and their runs wait: those who wait are claimed in turns, so whose runs are many holds up nobody's slots.
+const A_FEW: usize = BATCH / 4;
+
+/// So often, and no entry sooner than this after its time: runs that wait for a moment change nothing.
+const A_FEW_EVERY: SignedDuration = SignedDuration::from_millis(100);
+
 /// Everything is read anew at most this often: a store that fails again and again still gets something fired in between.
 const ANEW_EVERY: SignedDuration = SignedDuration::from_secs(1);
 
@@ -74,6 +81,8 @@ pub(crate) struct Firing {
     behind_since: Timestamp,
     /// The last batch was full: there is more than one can take at a time.
     is_busy: bool,
+    /// When a few may be fired again although runs wait.
+    few_at: Timestamp,
     reading: Reading,
     reading_behind: Reading,
     paused_until: Option<Timestamp>,
@@ -116,6 +125,7 @@ impl Firing {
             behind_batches: 0,
             behind_since: now,
             is_busy: false,
+            few_at: now,
             reading: None,
             reading_behind: None,
             paused_until: None,
@@ -327,11 +337,21 @@ impl Firing {
     fn fire_due(&mut self, now: Timestamp) {
         while self.batches.len() - self.behind_batches < self.batches_max() {
             let Some(oldest) = self.horizon.next_at().filter(|at| *at <= now) else { return };
-            let Some(room) = self.room(BATCH, oldest) else { return };
+            let Some(room) = self.room(BATCH, oldest) else { return self.fire_a_few(oldest, now) };
             let limit = room.as_ref().map_or(BATCH, |room| room.attempts);
             let entries = self.horizon.pop_due(now, limit);
             self.is_busy = entries.len() >= limit;
             self.spawn(entries, room, false);
+        }
+    }
+
+    /// A few of what would wait for room behind runs that wait.
+    fn fire_a_few(&mut self, oldest: Timestamp, now: Timestamp) {
+        let has_backlog = self.engine.desk.has_backlog.load(Ordering::Acquire);
+        if has_backlog && now >= self.few_at && now.duration_since(oldest) >= A_FEW_EVERY {
+            self.few_at = now + A_FEW_EVERY;
+            let entries = self.horizon.pop_due(now, A_FEW);
+            self.spawn(entries, None, false);
         }
     }
 

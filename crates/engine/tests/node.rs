@@ -285,6 +285,47 @@ async fn a_tenant_with_very_many_due_slots_does_not_make_another_late() {
 }
 
 #[tokio::test]
+async fn a_tenant_whose_runs_wait_does_not_make_another_late() {
+    let world = World::idle();
+    let spec = |schedule: &str| (Spec::new("job", Schedule::parse(schedule).unwrap(), Target::Discard), None);
+    for _ in 0..100 {
+        world.engine.register(TenantId(1), (0..1_000).map(|_| spec("@now")).collect()).await.unwrap();
+    }
+    world.engine.register(TenantId(2), vec![spec("@every 1s")]).await.unwrap();
+    let world = world.start().await;
+    let (mut noisy, mut lateness) = (0, Vec::new());
+    // Room for a hundred a second: what was given is done at once.
+    for _ in 0..100 {
+        world.seat.grant(10);
+        world.advance(SignedDuration::from_millis(100)).await;
+        let now = world.engine.now();
+        loop {
+            let given = world.given().await;
+            if given.is_empty() {
+                break;
+            }
+            for leased in &given {
+                match leased.run.tenant {
+                    TenantId(2) => lateness.push(now.duration_since(leased.run.scheduled_for)),
+                    _ => noisy += 1,
+                }
+            }
+            let (worker, report) = (world.seat.worker(), Some(report(Outcome::Succeeded, now)));
+            let finished = given.into_iter().map(|leased| Finished {
+                worker,
+                run: leased.run,
+                job: leased.job,
+                report: report.clone(),
+            });
+            world.engine.complete(finished.collect()).await.unwrap();
+        }
+    }
+    assert!(noisy >= 900, "{noisy} of the other");
+    assert!(lateness.len() >= 9, "{lateness:?}");
+    assert!(lateness.iter().all(|late| *late <= seconds(1)), "{lateness:?}");
+}
+
+#[tokio::test]
 async fn a_worker_without_a_sign_of_life_loses_its_attempt() {
     let world = World::idle().start().await;
     world.seat.grant(1);

@@ -2,7 +2,7 @@
 //!
 //! All of it can be read from the database, and is when the store is opened or a transaction failed;
 //! signs of life are the exception, of workers and of owners of shards, and everybody has a lease's time to give one
-//! anew.
+//! anew; and whose turn was the last, where turns begin anew.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use punctual_domain::Lane;
 use punctual_domain::id::{Epoch, JobId, Sequence, WorkerId};
 use punctual_domain::run::{Run, RunState};
-use punctual_store::{Error, Liveness, Waiting};
+use punctual_store::{Error, Kinds, Liveness, Waiting};
 use rusqlite::Connection;
 
 use crate::births::Recent;
@@ -32,6 +32,8 @@ pub(crate) struct Memory {
     pub(crate) behind: HashMap<JobId, BTreeSet<(i64, Sequence)>>,
     /// Runs in the line, by lane.
     pub(crate) waiting: Waiting,
+    /// Whose turn it is.
+    pub(crate) kinds: Kinds,
     /// Jobs of which older versions are kept.
     pub(crate) versioned: HashSet<JobId>,
     pub(crate) liveness: Liveness,
@@ -62,6 +64,7 @@ impl Memory {
             by_job: HashMap::new(),
             behind: HashMap::new(),
             waiting: load_waiting(connection)?,
+            kinds: Kinds::default(),
             versioned: load_versioned(connection)?,
             liveness: Liveness::default(),
             locals: load_locals(connection)?,
@@ -92,6 +95,7 @@ impl Memory {
     pub(crate) fn reload(&self, connection: &Connection, recent: &Recent) -> Result<Self, Error> {
         let mut fresh = Memory::load(connection, recent)?;
         fresh.liveness = self.liveness.clone();
+        fresh.kinds = self.kinds.clone();
         for (shard, known) in fresh.shards.iter_mut().zip(&self.shards) {
             if (shard.owner, shard.epoch) == (known.owner, known.epoch) {
                 shard.expires_at = known.expires_at;

@@ -9,7 +9,8 @@ use crate::directory::sync_directory;
 use crate::error::OpenError;
 
 /// What came after the first format, in order.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0002_lapses.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0002_lapses.sql"), include_str!("migrations/0003_turns.sql")];
 
 /// The format this version writes.
 pub(crate) const FORMAT: i64 = 1 + MIGRATIONS.len() as i64;
@@ -162,13 +163,20 @@ pub(crate) fn open_checkpointer(path: &Path) -> rusqlite::Result<Connection> {
 mod tests {
     use super::*;
 
+    /// The line of waiting runs as the first two formats had it.
+    const OLD_READY: &str = "drop table ready; create table ready (
+            lane integer not null, urgency integer not null, available_at integer not null, seq integer not null,
+            shard integer not null, queue text not null, primary key (lane, urgency, available_at, seq)
+        ) without rowid;
+        create index ready_by_queue on ready (queue, lane, urgency, available_at, seq, shard);";
+
     /// A database as the first format left it.
     #[test]
     fn an_older_format_is_brought_up_to_date_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("punctual.db");
         let first = open_writer(&path, None, 4).unwrap();
-        first.execute_batch("drop table lapses; pragma user_version = 1;").unwrap();
+        first.execute_batch(&format!("drop table lapses; {OLD_READY} pragma user_version = 1;")).unwrap();
         drop(first);
         for _ in 0..2 {
             let connection = open_writer(&path, None, 4).unwrap();
@@ -176,6 +184,32 @@ mod tests {
             assert_eq!(connection.execute("insert into lapses values (1, 2, 3)", []).unwrap(), 1);
             connection.execute("delete from lapses", []).unwrap();
         }
+    }
+
+    #[test]
+    fn runs_that_wait_in_an_older_format_wait_on_among_those_of_their_tenant() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("punctual.db");
+        let second = open_writer(&path, None, 4).unwrap();
+        second.execute_batch(OLD_READY).unwrap();
+        // The ids of two jobs begin at the sixth byte of their runs' records; the third run is damaged.
+        second
+            .execute_batch(
+                "insert into jobs values (x'00112233445566778899aabbccddeeff', 7, 1, 0, x'', 0, null, null),
+                    (x'ff112233445566778899aabbccddeeff', 8, 1, 0, x'', 0, null, null);
+                insert into open_runs values (1, x'010300000000112233445566778899aabbccddeeff07'),
+                    (2, x'0103000000ff112233445566778899aabbccddeeff08'), (3, x'01');
+                insert into ready values (0, -5, 10, 1, 3, 'a'), (1, 0, 20, 2, 2, 'b'), (9, 0, 30, 3, 1, 'c');
+                pragma user_version = 2;",
+            )
+            .unwrap();
+        drop(second);
+        let connection = open_writer(&path, None, 4).unwrap();
+        let sql = "select lane, tenant, urgency, available_at, seq, shard, queue from ready order by seq";
+        let mut statement = connection.prepare(sql).unwrap();
+        let numbers = |row: &rusqlite::Row<'_>| (0..6).map(|column| row.get(column)).collect();
+        let rows: Vec<Vec<i64>> = statement.query_map([], numbers).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows, [[0, 7, -5, 10, 1, 3], [1, 8, 0, 20, 2, 2], [9, 1, 0, 30, 3, 1]]);
     }
 
     #[test]

@@ -365,7 +365,7 @@ const WRONGS: &[(Wrong, &str)] = &[
     (Sql("insert into delayed select available_at, seq, shard from ready"), "waits in 2 lines"),
     (
         Sql(
-            "insert into ready select 1, 0, 5, seq, 0, 'default' from open_runs where substr(record, 2, 1) = x'01'",
+            "insert into ready select 1, 1, 0, 5, seq, 0, 'default' from open_runs where substr(record, 2, 1) = x'01'",
         ),
         "waits and is running",
     ),
@@ -425,6 +425,8 @@ const WRONGS: &[(Wrong, &str)] = &[
     (Sql("update ready set shard = shard + 1"), "waits in another shard"),
     (Sql("update ready set queue = 'x'"), "waits in another queue"),
     (Sql("update ready set lane = lane + 8"), "waits in 0 lines"),
+    (Sql("update ready set tenant = tenant + 1"), "waits in 0 lines"),
+    (Sql("update ready set tenant = tenant + 1"), "waits among another tenant's"),
     (Sql("update delayed set shard = shard + 1"), "waits in another shard"),
     (Sql("update delayed set available_at = available_at + 1"), "waits for another time"),
     (Sql("delete from lapses"), "may start until a time and is not listed"),

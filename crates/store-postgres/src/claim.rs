@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use punctual_domain::id::{Sequence, WorkerId};
 use punctual_domain::lifecycle::{self, Event};
-use punctual_domain::{Attempt, Run};
+use punctual_domain::{Ask, Attempt, Run, Turns};
 use punctual_store::record::decode_run;
 use punctual_store::{Claim, Heartbeat, Held, Shards};
 use tokio_postgres::types::ToSql;
@@ -22,6 +22,7 @@ use crate::depth::Moves;
 use crate::error::{Failed, failed};
 use crate::postgres::{Postgres, transact};
 use crate::row::{DELAYED, Entry, READY, RUNNING, lane, millis, numbers, timestamp, worker_uuid};
+use crate::turns::{self, Seen, Taken};
 use crate::work::Work;
 
 /// Runs whose time has come get their turn, in portions.
@@ -33,49 +34,18 @@ from (
 ) due
 where o.seq = any(array[due.seq]) returning o.lane";
 
-/// The first in line that nobody else is claiming.
-const TAKE: &str = "
-select seq, revision, record, line, punctual_now($5) from open_runs
-where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
-    and not exists (select from workers where id = $4 and is_dead)
-order by lane, urgency, available_at, seq limit $1 for update skip locked";
-
-/// The same for a worker that has labels: beside all others also those that require what it has, of each line the first. The
-/// lines are found one after the other, by the index.
-pub(crate) const TAKE_REQUIRING: &str = "
-with recursive lines as (
-    (select queue from open_runs where line = -1 order by queue limit 1)
-    union all
-    select (select o.queue from open_runs o where o.line = -1 and o.queue > l.queue order by o.queue limit 1)
-    from lines l where l.queue is not null
-), plain as materialized (
-    select seq, revision, record, line, lane, urgency, available_at from open_runs
-    where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
-    order by lane, urgency, available_at, seq limit $1 for update skip locked
-), requiring as materialized (
-    select o.seq, o.revision, o.record, o.line, o.lane, o.urgency, o.available_at
-    from lines l cross join lateral (
-        select seq, revision, record, line, lane, urgency, available_at from open_runs
-        where line = -1 and queue = l.queue and ($2::smallint[] is null or shard = any($2))
-        order by lane, urgency, available_at, seq limit $1 for update skip locked
-    ) o
-    where l.queue is not null and punctual_may_take(l.queue, $3, $5)
-)
-select seq, revision, record, line, punctual_now($6) from (select * from plain union all select * from requiring) w
-where not exists (select from workers where id = $4 and is_dead)
-order by lane, urgency, available_at, seq limit $1";
-
 pub(crate) const LEASE: &str = "
 update open_runs o set line = 2, worker = $1, claimed_at = punctual_now($2), revision = x.revision, record = x.record
 from unnest($3::bigint[], $4::int[], $5::bytea[]) x (seq, revision, record) where o.seq = any(array[x.seq])";
 
-/// The first that may be claimed, in its order; otherwise the first whose time comes.
-const NEXT: &str = "
+/// The first that may be claimed; otherwise the first whose time comes.
+pub(crate) const NEXT: &str = "
 select coalesce(
     (select available_at from open_runs where line = 1 and ($1::smallint[] is null or shard = any($1))
-     order by lane, urgency, available_at, seq limit 1),
-    (select available_at from open_runs where line = -1 and ($1::smallint[] is null or shard = any($1))
-     order by queue, lane, urgency, available_at, seq limit 1),
+     order by lane + 0, tenant, urgency, available_at, seq limit 1),
+    (select available_at from open_runs
+     where line * line = 1 and line + 0 = -1 and ($1::smallint[] is null or shard = any($1))
+     order by line + 0, queue, lane + 0, tenant, urgency, available_at, seq limit 1),
     (select available_at from open_runs where line = 0 and ($1::smallint[] is null or shard = any($1))
      order by available_at, seq limit 1))";
 
@@ -107,61 +77,99 @@ const SUSPECTS_MAX: i64 = 50_000;
 
 impl Postgres {
     pub(crate) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Run>, Failed> {
-        let (worker, shards) = (worker_uuid(claim.worker), numbers(&claim.shards));
-        let queues: Option<Vec<&str>> =
-            (!claim.queues.is_empty()).then(|| claim.queues.iter().map(|queue| &**queue).collect());
-        let labels: Vec<&str> = claim.labels.each().collect();
-        let (limit, callers) = (claim.limit as i64, self.callers(now));
-        let (claimed, late): (Vec<Entry>, Vec<Run>) = transact!(self, |client| {
-            let promote = client.prepare_cached(PROMOTE).await?;
-            let take = client.prepare_cached(if labels.is_empty() { TAKE } else { TAKE_REQUIRING }).await?;
-            let lease = client.prepare_cached(LEASE).await?;
+        let leased = transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;
-            let mut moves = Moves::default();
-            for row in transaction.query(&promote, &[&millis(now)]).await? {
-                moves.push(lane(row.get(0))?, Some(DELAYED), Some(READY));
-            }
-            let mut values: Vec<&(dyn ToSql + Sync)> = vec![&limit, &shards, &queues, &worker];
-            if !labels.is_empty() {
-                values.push(&labels);
-            }
-            values.push(&callers);
-            let rows = transaction.query(&take, &values).await?;
-            let (mut sequences, mut revisions, mut records) = (Vec::new(), Vec::new(), Vec::new());
-            let (mut claimed, mut late) = (Vec::with_capacity(rows.len()), Vec::new());
-            for row in &rows {
-                let mut entry = Entry::read(row)?;
-                if entry.run.is_too_late(now) {
-                    late.push(entry.run);
-                    continue;
-                }
-                // However long the claim was on its way.
-                let at = timestamp(row.get(4))?;
-                let event = Event::Claimed { worker: claim.worker, at };
-                if lifecycle::apply(&mut entry.run, event).is_err() {
-                    continue;
-                }
-                let number = entry.run.attempt;
-                entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: at, report: None });
-                entry.revision += 1;
-                moves.push(entry.run.lane, entry.stands, Some(RUNNING));
-                entry.stands = Some(RUNNING);
-                sequences.push(entry.run.sequence.as_i64());
-                revisions.push(entry.revision);
-                records.push(entry.record());
-                claimed.push(entry);
-            }
-            if !claimed.is_empty() {
-                let values: [&(dyn ToSql + Sync); 5] = [&worker, &callers, &sequences, &revisions, &records];
-                transaction.execute(&lease, &values).await?;
-            }
-            transaction.moved(&moves);
+            promote(&transaction, now).await?;
+            let taken = self.take_turns(&transaction, claim, now).await?;
+            let leased = self.lease(&transaction, claim.worker, taken, now).await?;
             transaction.commit(self).await?;
-            Ok((claimed, late))
+            Ok(leased)
         })?;
+        Ok(self.remember_leases(leased))
+    }
+
+    /// Who waits for a claim, when those whose time has come have their turn.
+    pub(crate) async fn who_waits(
+        &self,
+        claim: &Claim,
+        turns: &Turns,
+        now: Timestamp,
+    ) -> Result<Seen, Failed> {
+        transact!(self, |client| {
+            let transaction = Work::begin(&mut client).await?;
+            promote(&transaction, now).await?;
+            let seen = turns::look(&transaction, claim, turns).await?;
+            transaction.commit(self).await?;
+            Ok(seen)
+        })
+    }
+
+    /// Leases what is asked for.
+    pub(crate) async fn claim_asked(
+        &self,
+        claim: &Claim,
+        seen: &Seen,
+        asks: &[Ask],
+        now: Timestamp,
+    ) -> Result<Vec<Run>, Failed> {
+        let leased = transact!(self, |client| {
+            let transaction = Work::begin(&mut client).await?;
+            let taken = turns::take(&transaction, claim, seen, asks, self.callers(now)).await?;
+            let taken = taken.into_values().flatten().collect();
+            let leased = self.lease(&transaction, claim.worker, taken, now).await?;
+            transaction.commit(self).await?;
+            Ok(leased)
+        })?;
+        Ok(self.remember_leases(leased))
+    }
+
+    /// Leases runs that are held, except those that are too late.
+    async fn lease(
+        &self,
+        transaction: &Work<'_>,
+        worker: WorkerId,
+        taken: Vec<Taken>,
+        now: Timestamp,
+    ) -> Result<Leased, Failed> {
+        let mut moves = Moves::default();
+        let (mut sequences, mut revisions, mut records) = (Vec::new(), Vec::new(), Vec::new());
+        let mut leased = Leased { claimed: Vec::with_capacity(taken.len()), late: Vec::new() };
+        for Taken { mut entry, at } in taken {
+            if entry.run.is_too_late(now) {
+                leased.late.push(entry.run);
+                continue;
+            }
+            // However long the claim was on its way.
+            let at = timestamp(at)?;
+            if lifecycle::apply(&mut entry.run, Event::Claimed { worker, at }).is_err() {
+                continue;
+            }
+            let number = entry.run.attempt;
+            entry.attempts.push(Attempt { number, worker, claimed_at: at, report: None });
+            entry.revision += 1;
+            moves.push(entry.run.lane, entry.stands, Some(RUNNING));
+            entry.stands = Some(RUNNING);
+            sequences.push(entry.run.sequence.as_i64());
+            revisions.push(entry.revision);
+            records.push(entry.record());
+            leased.claimed.push(entry);
+        }
+        if !sequences.is_empty() {
+            let lease = transaction.prepare_cached(LEASE).await?;
+            let (worker, callers) = (worker_uuid(worker), self.callers(now));
+            let values: [&(dyn ToSql + Sync); 5] = [&worker, &callers, &sequences, &revisions, &records];
+            transaction.execute(&lease, &values).await?;
+        }
+        transaction.moved(&moves);
+        Ok(leased)
+    }
+
+    /// What was leased is known when it ends.
+    fn remember_leases(&self, leased: Leased) -> Vec<Run> {
+        let Leased { claimed, late } = leased;
         let runs = claimed.iter().map(|entry| entry.run.clone()).chain(late).collect();
         self.leases.keep(claimed);
-        Ok(runs)
+        runs
     }
 
     pub(crate) async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Failed> {
@@ -241,6 +249,24 @@ impl Postgres {
         }
         Ok(lost)
     }
+}
+
+/// What a claim came to.
+struct Leased {
+    claimed: Vec<Entry>,
+    /// Met in their turn, and too late to start.
+    late: Vec<Run>,
+}
+
+/// Runs whose time has come get their turn.
+async fn promote(transaction: &Work<'_>, now: Timestamp) -> Result<(), Failed> {
+    let promote = transaction.prepare_cached(PROMOTE).await?;
+    let mut moves = Moves::default();
+    for row in transaction.query(&promote, &[&millis(now)]).await? {
+        moves.push(lane(row.get(0))?, Some(DELAYED), Some(READY));
+    }
+    transaction.moved(&moves);
+    Ok(())
 }
 
 /// What living workers have listed.

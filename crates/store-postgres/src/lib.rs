@@ -40,6 +40,7 @@ mod servers;
 mod several;
 mod tls;
 mod transfer;
+mod turns;
 mod wakeups;
 mod work;
 

@@ -5,7 +5,7 @@
 
 use punctual_testing::Postgres as Server;
 
-use crate::claim::{LEASE, PROMOTE, TAKE_REQUIRING};
+use crate::claim::{LEASE, NEXT, PROMOTE};
 use crate::complete::EXCHANGE;
 use crate::connect::Options;
 use crate::due::{COUNT_DUE, DELETE_DUE, FIND_DUE, MORE_OF_SHARDS};
@@ -17,14 +17,21 @@ use crate::overlap::{ACCOUNTED, AHEAD, FIRST_BEHIND, HOLD_AHEAD, LEFT_BEHIND, LO
 use crate::placement::{RENEW, TAKE_OVER};
 use crate::postgres::Postgres;
 use crate::put_jobs::HOLDERS;
+use crate::turns::{PEEK, PEEK_OF_LINES, TAKE, TAKE_OF_LINES, WHO, WHO_OF_LINES};
 
-const STATEMENTS: [(&str, &str); 27] = [
+const STATEMENTS: [(&str, &str); 33] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
     ("LEASE", LEASE),
     ("PROMOTE", PROMOTE),
-    ("TAKE_REQUIRING", TAKE_REQUIRING),
+    ("WHO", WHO),
+    ("WHO_OF_LINES", WHO_OF_LINES),
+    ("TAKE", TAKE),
+    ("TAKE_OF_LINES", TAKE_OF_LINES),
+    ("PEEK", PEEK),
+    ("PEEK_OF_LINES", PEEK_OF_LINES),
+    ("NEXT", NEXT),
     ("LAPSED", LAPSED),
     ("NEXT_LAPSE", NEXT_LAPSE),
     ("CORRECT", CORRECT),
@@ -47,6 +54,9 @@ const STATEMENTS: [(&str, &str); 27] = [
     ("LEFT_BEHIND", LEFT_BEHIND),
     ("TAKE_OVER", TAKE_OVER),
 ];
+
+/// Those that have an order of their own index.
+const TURNS: [&str; 7] = ["WHO", "WHO_OF_LINES", "TAKE", "TAKE_OF_LINES", "PEEK", "PEEK_OF_LINES", "NEXT"];
 
 /// Counts tables that have pages but no rows.
 const COUNT_EMPTY: &str = "
@@ -82,5 +92,9 @@ async fn statements_over_lists_go_by_an_index_whatever_was_counted() {
         // A scan of a whole table is disabled, which is this cost.
         let is_by_index = !plan.contains("Join Filter") && !plan.contains("cost=10000000000");
         assert!(is_by_index, "{name}\n{plan}");
+        // A claim that went by another index would walk past what waits for others, or sort all that waits.
+        if TURNS.contains(&name) {
+            assert!(plan.contains("open_turns") && !plan.contains("Sort"), "{name}\n{plan}");
+        }
     }
 }

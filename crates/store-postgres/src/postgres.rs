@@ -1,5 +1,6 @@
 //! The store: its parts, and the verbs one by one.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,7 +9,7 @@ use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, T
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
     Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
-    Health, Heartbeat, Held, Hint, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Planned,
+    Health, Heartbeat, Held, Hint, JobFilter, Kinds, Lapse, Lapsed, OperationFilter, Page, PageRequest, Planned,
     Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
@@ -33,6 +34,8 @@ pub struct Postgres {
     pub(crate) time: Time,
     pub(crate) sequences: Sequences,
     pub(crate) leases: Leases,
+    /// Whose turn it is, as this node gives them.
+    pub(crate) kinds: Mutex<Kinds>,
     pub(crate) partitions: Partitions,
     pub(crate) depth: Depth,
     pub(crate) wakeups: Wakeups,
@@ -81,6 +84,7 @@ impl Postgres {
             time: options.time,
             sequences: Sequences::new(options.time),
             leases: Leases::default(),
+            kinds: Mutex::default(),
             partitions: Partitions::default(),
             depth,
             wakeups,
@@ -103,6 +107,7 @@ impl Postgres {
             time: options.time,
             sequences: Sequences::new(options.time),
             leases: Leases::default(),
+            kinds: Mutex::default(),
             partitions: Partitions::default(),
             depth: Depth::default(),
             calls: Calls::of_replica(),

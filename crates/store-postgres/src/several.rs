@@ -18,7 +18,7 @@ mod work;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use punctual_store::Error;
+use punctual_store::{Error, Kinds};
 
 use crate::connect::{Options, Role};
 use crate::error::OpenError;
@@ -36,6 +36,8 @@ pub struct Several {
     homes: Mutex<Arc<Homes>>,
     /// When that was last seen to have changed.
     moved_at: Mutex<Instant>,
+    /// Whose turn it is, over all of them.
+    kinds: Mutex<Kinds>,
     replicas: Replicas,
 }
 
@@ -53,6 +55,7 @@ impl Several {
             shard_count,
             homes: Mutex::new(Arc::new(Homes::unknown(shard_count))),
             moved_at: Mutex::new(Instant::now()),
+            kinds: Mutex::default(),
             replicas: Replicas::default(),
         };
         let homes = several

@@ -184,8 +184,9 @@ pub trait Store: Send + Sync + 'static {
 
     // Claim, execute, complete, reclaim.
 
-    /// Leases claimable runs to a worker, in order. Those whose turn it is and that may not start any more come back
-    /// among them without a lease, for the caller to end.
+    /// Leases claimable runs to a worker, in turns: lanes by their shares, in a lane the tenants that have runs for it one
+    /// after the other, of a tenant the first by priority, time and birth. Those whose turn it is and that may not start any
+    /// more come back among them without a lease, for the caller to end.
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error>;
 
     /// When the first waiting run may be claimed.

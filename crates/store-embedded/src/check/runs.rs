@@ -61,10 +61,13 @@ fn walk(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
         }),
     };
     let mut insert = prepare("insert into seen values (?1, ?2, ?3)")?;
-    let mut lines = prepare(
-        "select (select count(*) from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4) \
+    // Older formats do not tell tenants apart.
+    let tenant = if checked.format < 3 { "?5 = ?5" } else { "tenant = ?5" };
+    let mut lines = prepare(&format!(
+        "select (select count(*) from ready \
+                 where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4 and {tenant}) \
               + (select count(*) from delayed where available_at = ?3 and seq = ?4)",
-    )?;
+    ))?;
     let mut note_open = prepare("insert into open_of values (?1, ?2)")?;
     let mut before: Option<(Sequence, &str)> = None;
     connection.execute_batch("begin").map_err(failed)?;
@@ -91,7 +94,8 @@ fn walk(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
                     place(run),
                     -i64::from(run.priority),
                     millis(run.available_at),
-                    sequence.as_i64()
+                    sequence.as_i64(),
+                    run.tenant.0
                 ];
                 open(checked, run, lines.query_row(key, |row| row.get(0)).map_err(failed)?);
                 note_open.execute(params![run.job.as_bytes(), run.is_behind()]).map_err(failed)?;

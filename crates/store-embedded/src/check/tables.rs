@@ -102,10 +102,13 @@ fn versions(checked: &mut Checked, connection: &Connection) -> Result<(), Error>
 
 /// What waits in a line is an open run that waits, under the key it has, for those who may claim it.
 fn lines(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
-    for (line, queue) in [("ready", "h.queue = l.queue"), ("delayed", "true")] {
+    // Older formats do not tell tenants apart.
+    let tenant = if checked.format < 3 { "true" } else { "h.tenant = l.tenant" };
+    for (line, queue, tenant) in [("ready", "h.queue = l.queue", tenant), ("delayed", "true", "true")] {
         // A run that cannot be read has no head.
         let sql = format!(
-            "select l.seq, r.seq is null, h.is_running, h.available_at = l.available_at, h.shard = l.shard, {queue} \
+            "select l.seq, r.seq is null, h.is_running, h.available_at = l.available_at, h.shard = l.shard, \
+             {queue}, {tenant} \
              from {line} l left join open_runs r on r.seq = l.seq left join temp.heads h on h.seq = l.seq"
         );
         each(connection, &sql, |row| {
@@ -117,8 +120,9 @@ fn lines(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
             if is(2)? == Some(true) {
                 checked.find(line, format!("run {run} waits and is running"));
             }
-            for (column, what) in [(3, "for another time"), (4, "in another shard"), (5, "in another queue")]
-            {
+            let wrongs =
+                ["for another time", "in another shard", "in another queue", "among another tenant's"];
+            for (column, what) in (3..).zip(wrongs) {
                 if is(column)? == Some(false) {
                     checked.find(line, format!("run {run} waits {what} than its own"));
                 }

@@ -242,7 +242,7 @@ pub(crate) fn next_available_at(
     shards: &Shards,
 ) -> Result<Option<Timestamp>, Error> {
     for sql in [
-        "select available_at, shard from ready order by lane, urgency, available_at, seq",
+        "select available_at, shard from ready order by lane, tenant, urgency, available_at, seq",
         "select available_at, shard from delayed order by available_at, seq",
     ] {
         let mut statement = connection.prepare_cached(sql).map_err(failed)?;

@@ -140,9 +140,10 @@ impl Import<'_> {
                 params![millis(run.available_at), sequence, run.job.shard().0],
             ),
             _ => self.line(
-                "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6)",
+                "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 params![
                     place(run),
+                    run.tenant.0,
                     urgency(run),
                     millis(run.available_at),
                     sequence,

@@ -1,25 +1,50 @@
 //! Claim, heartbeat, expire: who holds what.
+//!
+//! A claim steps from tenant to tenant by the index, and then reads what it takes of each: as many steps as runs at most.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use punctual_domain::Attempt;
-use punctual_domain::id::{Sequence, ShardId, WorkerId};
+use punctual_domain::id::{Sequence, ShardId, TenantId, WorkerId};
+use punctual_domain::job::Lane;
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::run::Run;
+use punctual_domain::{Ask, Attempt, Division, Waiters};
 use punctual_store::{Claim, Error, Heartbeat, Held, MARK, may_take};
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use crate::error::failed;
 use crate::row::{REQUIRING, millis};
 use crate::writer::Batch;
 
-/// The order of claiming: lane, urgency, time, birth.
-type Turn = (i64, i64, i64, i64);
+/// Tenants of a lane in a range, one after the other.
+const TENANT: &str =
+    "select tenant from ready where lane = ?1 and tenant > ?2 and tenant <= ?3 order by tenant limit 1";
+const TENANT_OF_LINE: &str = "select tenant from ready indexed by ready_by_queue \
+    where lane = ?1 and tenant > ?2 and tenant <= ?3 and queue = ?4 order by tenant limit 1";
 
-/// The runs of a queue, or of a queue and what is required, in their order.
-const OF_LINE: &str = "select lane, urgency, available_at, seq, shard from ready indexed by ready_by_queue \
-    where queue = ?1 order by lane, urgency, available_at, seq";
+/// The runs of a tenant, in their order.
+const RUNS: &str = "select urgency, available_at, seq, shard from ready where lane = ?1 and tenant = ?2 \
+    order by urgency, available_at, seq";
+const RUNS_OF_LINE: &str = "select urgency, available_at, seq, shard from ready indexed by ready_by_queue \
+    where lane = ?1 and tenant = ?2 and queue = ?3 order by urgency, available_at, seq";
+
+/// Where a claim looks for runs.
+enum Source {
+    /// In all queues, among what requires nothing.
+    All,
+    /// In the line of a queue, or of a queue and what is required.
+    Line(String),
+}
+
+impl Source {
+    /// The lane as a column.
+    fn lane(&self, lane: Lane) -> i64 {
+        let is_requiring = matches!(self, Source::Line(line) if line.starts_with(MARK));
+        i64::from(lane.rank()) + if is_requiring { REQUIRING } else { 0 }
+    }
+}
 
 /// Runs whose time has come are moved in portions.
 const PROMOTE_MAX: usize = 10_000;
@@ -32,7 +57,7 @@ impl Batch<'_> {
             return Ok(Vec::new());
         }
         let mut claimed = Vec::new();
-        for sequence in self.first_in_line(claim)? {
+        for sequence in self.first_in_line(claim, now)? {
             let Some(mut entry) = self.open_run(sequence)? else { continue };
             if entry.run.is_too_late(now) {
                 claimed.push(entry.run);
@@ -53,26 +78,108 @@ impl Batch<'_> {
         Ok(claimed)
     }
 
-    fn first_in_line(&self, claim: &Claim) -> Result<Vec<Sequence>, Error> {
-        let mut turns = Vec::new();
-        if claim.queues.is_empty() {
-            let all = "select lane, urgency, available_at, seq, shard from ready where lane < ?1 \
-                       order by lane, urgency, available_at, seq";
-            self.read_line(all, params![REQUIRING], claim, &mut turns)?;
+    /// The runs whose turn it is.
+    fn first_in_line(&mut self, claim: &Claim, now: Timestamp) -> Result<Vec<Sequence>, Error> {
+        let sources = self.sources(claim)?;
+        let mut waiting = Vec::new();
+        for lane in Lane::ALL {
+            let after = self.memory.kinds.of(claim).after(lane);
+            for source in &sources {
+                let tenants = self.tenants(source, lane, after, claim.limit)?;
+                waiting.extend(tenants.into_iter().map(|tenant| (lane, tenant)));
+            }
         }
-        for queue in &claim.queues {
-            self.read_line(OF_LINE, params![&**queue], claim, &mut turns)?;
+        let turns = self.memory.kinds.of(claim);
+        let mut division = Division::new(turns, Waiters::new(turns, waiting, claim.limit), claim.limit);
+        let mut found = HashMap::new();
+        loop {
+            let asks = division.divide(self.memory.kinds.of(claim), now);
+            if asks.is_empty() {
+                return Ok(division.in_turns(found));
+            }
+            for ask in asks {
+                let first = self.first_of(&sources, claim, ask)?;
+                division.found(ask, first.len());
+                found.insert((ask.lane, ask.tenant), first);
+            }
         }
+    }
+
+    fn sources(&self, claim: &Claim) -> Result<Vec<Source>, Error> {
+        let mut lines: Vec<String> = claim.queues.iter().map(|queue| queue.to_string()).collect();
         if !claim.labels.is_empty() {
-            let required = self.requiring_lines(claim)?;
-            for line in required {
-                self.read_line(OF_LINE, params![line], claim, &mut turns)?;
+            lines.extend(self.requiring_lines(claim)?);
+        }
+        lines.sort_unstable();
+        lines.dedup();
+        let all = claim.queues.is_empty().then_some(Source::All);
+        Ok(all.into_iter().chain(lines.into_iter().map(Source::Line)).collect())
+    }
+
+    /// Tenants that have runs in a lane, those after one first, at most so many.
+    fn tenants(
+        &self,
+        source: &Source,
+        lane: Lane,
+        after: Option<TenantId>,
+        most: usize,
+    ) -> Result<Vec<TenantId>, Error> {
+        let sql = match source {
+            Source::All => TENANT,
+            Source::Line(_) => TENANT_OF_LINE,
+        };
+        let mut statement = self.connection.prepare_cached(sql).map_err(failed)?;
+        let (lane, after) = (source.lane(lane), after.map_or(-1, |tenant| i64::from(tenant.0)));
+        let mut tenants = Vec::new();
+        for (mut above, upto) in [(after, i64::MAX), (-1, after)] {
+            while tenants.len() < most {
+                let next = match source {
+                    Source::All => {
+                        statement.query_row(params![lane, above, upto], |row| row.get::<_, u32>(0))
+                    }
+                    Source::Line(line) => {
+                        statement.query_row(params![lane, above, upto, line], |row| row.get::<_, u32>(0))
+                    }
+                };
+                let Some(tenant) = next.optional().map_err(failed)? else { break };
+                tenants.push(TenantId(tenant));
+                above = tenant.into();
+            }
+        }
+        Ok(tenants)
+    }
+
+    /// The first runs of a tenant that are for this claim.
+    fn first_of(&self, sources: &[Source], claim: &Claim, ask: Ask) -> Result<Vec<Sequence>, Error> {
+        let mut turns: Vec<(i64, i64, i64)> = Vec::new();
+        for source in sources {
+            let (lane, tenant) = (source.lane(ask.lane), ask.tenant.0);
+            let sql = match source {
+                Source::All => RUNS,
+                Source::Line(_) => RUNS_OF_LINE,
+            };
+            let mut statement = self.connection.prepare_cached(sql).map_err(failed)?;
+            let mut rows = match source {
+                Source::All => statement.query(params![lane, tenant]).map_err(failed)?,
+                Source::Line(line) => statement.query(params![lane, tenant, line]).map_err(failed)?,
+            };
+            let mut found = 0;
+            while found < ask.most
+                && let Some(row) = rows.next().map_err(failed)?
+            {
+                if claim.shards.contains(ShardId(row.get(3).map_err(failed)?)) {
+                    turns.push((
+                        row.get(0).map_err(failed)?,
+                        row.get(1).map_err(failed)?,
+                        row.get(2).map_err(failed)?,
+                    ));
+                    found += 1;
+                }
             }
         }
         turns.sort_unstable();
-        turns.dedup();
-        turns.truncate(claim.limit);
-        Ok(turns.into_iter().map(|(_, _, _, sequence)| Sequence::from_i64(sequence)).collect())
+        turns.truncate(ask.most);
+        Ok(turns.into_iter().map(|(_, _, sequence)| Sequence::from_i64(sequence)).collect())
     }
 
     /// The lines of runs that require something, which this claim has.
@@ -94,29 +201,6 @@ impl Batch<'_> {
             after = line;
         }
         Ok(lines)
-    }
-
-    /// The first turns of a line that are for this claim.
-    fn read_line(
-        &self,
-        sql: &str,
-        values: &[&dyn rusqlite::ToSql],
-        claim: &Claim,
-        turns: &mut Vec<Turn>,
-    ) -> Result<(), Error> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(failed)?;
-        let mut rows = statement.query(values).map_err(failed)?;
-        let mut found = 0;
-        while found < claim.limit
-            && let Some(row) = rows.next().map_err(failed)?
-        {
-            if claim.shards.contains(ShardId(row.get(4).map_err(failed)?)) {
-                let (lane, urgency, at, seq): Turn = row.try_into().map_err(failed)?;
-                turns.push((lane % REQUIRING, urgency, at, seq));
-                found += 1;
-            }
-        }
-        Ok(())
     }
 
     /// Runs whose time has come get their turn.

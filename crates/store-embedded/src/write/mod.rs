@@ -141,9 +141,10 @@ impl Batch<'_> {
             _ => {
                 self.memory.waiting.add(run.lane, 1);
                 self.line(
-                    "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6)",
+                    "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                     params![
                         place(run),
+                        run.tenant.0,
                         urgency(run),
                         millis(run.available_at),
                         run.sequence.as_i64(),
@@ -182,8 +183,10 @@ impl Batch<'_> {
     }
 
     fn leave_ready(&mut self, run: &Run) -> Result<(), Error> {
-        let sql = "delete from ready where lane = ?1 and urgency = ?2 and available_at = ?3 and seq = ?4";
-        let turn = params![place(run), urgency(run), millis(run.available_at), run.sequence.as_i64()];
+        let sql = "delete from ready \
+                   where lane = ?1 and tenant = ?2 and urgency = ?3 and available_at = ?4 and seq = ?5";
+        let (at, sequence) = (millis(run.available_at), run.sequence.as_i64());
+        let turn = params![place(run), run.tenant.0, urgency(run), at, sequence];
         let left = self
             .connection
             .prepare_cached(sql)

@@ -296,7 +296,7 @@ impl Store for Several {
         if let Some(only) = self.only() {
             return Store::claim(only, claim, now).await;
         }
-        self.claim_in_order(claim, now).await
+        self.claim_in_turns(claim, now).await
     }
 
     async fn next_available_at(&self, shards: &Shards) -> Result<Option<Timestamp>, Error> {

@@ -1,92 +1,96 @@
 //! Work that is spread over all databases: claims in one order, and steps of operations over runs anywhere.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::sync::PoisonError;
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, RunId, Version};
 use punctual_domain::run::Run;
+use punctual_domain::{Ask, Division, Waiters};
 use punctual_store::{Claim, Effect, Error, Refused, Step, Stepped, Store};
-use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 use super::Several;
 use super::route::may_have_moved;
-use crate::error::{Failed, failed};
 use crate::postgres::Postgres;
-use crate::row::{millis, numbers, urgency};
+use crate::row::urgency;
+use crate::turns::{self, Place, Seen, Waiter};
 
-/// What may be claimed, in order; also those whose time has come since somebody last claimed, and whether there are any.
-const WAITING: &str = "
-with recursive lines as (
-    (select queue from open_runs where line = -1 order by queue limit 1)
-    union all
-    select (select o.queue from open_runs o where o.line = -1 and o.queue > l.queue order by o.queue limit 1)
-    from lines l where l.queue is not null
-)
-select lane, urgency, available_at, seq,
-    exists (select from open_runs where line = 0 and available_at <= $4 and ($2::smallint[] is null or shard = any($2)))
-from (
-    (select lane, urgency, available_at, seq from open_runs
-     where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
-     order by lane, urgency, available_at, seq limit $1)
-    union all
-    (select lane, urgency, available_at, seq from open_runs
-     where line = 0 and available_at <= $4 and ($2::smallint[] is null or shard = any($2))
-         and punctual_may_take(queue, $3, $5)
-     order by available_at, seq limit $1)
-    union all
-    (select o.lane, o.urgency, o.available_at, o.seq
-     from lines l cross join lateral (
-         select lane, urgency, available_at, seq from open_runs
-         where line = -1 and queue = l.queue and ($2::smallint[] is null or shard = any($2))
-         order by lane, urgency, available_at, seq limit $1
-     ) o
-     where l.queue is not null and punctual_may_take(l.queue, $3, $5))
-) w order by lane, urgency, available_at, seq limit $1";
-
-/// A run's place in the order of claims.
-type Place = (i16, i32, i64, i64);
-
-/// The first in the line of a database.
-struct Line {
-    first: Vec<Place>,
-    /// The time of some has come since somebody last claimed.
-    has_come: bool,
+/// A database, and who waits there for a claim.
+struct Part<'s> {
+    database: &'s Postgres,
+    claim: Claim,
+    seen: Seen,
 }
 
 impl Several {
-    /// Asks every database for its share of the runs that are first in the order of all.
-    pub(super) async fn claim_in_order(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
-        let parts = self.split(&claim.shards);
-        let looks = parts.iter().map(|(database, shards)| {
-            let part = Claim { shards: shards.clone(), ..claim.clone() };
-            async move { database.waiting(&part, now).await }
+    /// Asks every database for the runs whose turn it is among those of all.
+    pub(super) async fn claim_in_turns(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
+        let kinds = || self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let turns = kinds().of(&claim).clone();
+        let mut failure = None;
+        let looks = self.split(&claim.shards).into_iter().map(|(database, shards)| {
+            let (claim, turns) = (Claim { shards, ..claim.clone() }, &turns);
+            async move {
+                let seen = database.write("who_waits", database.who_waits(&claim, turns, now)).await;
+                seen.map(|seen| Part { database, claim, seen })
+            }
         });
-        let (mut first, mut has_come, mut failure) = (Vec::new(), HashSet::new(), None);
-        for (part, seen) in join_all(looks).await.into_iter().enumerate() {
-            match seen {
-                Ok(line) => {
-                    first.extend(line.first.into_iter().map(|place| (place, part)));
-                    // They get their turn with the next claim, also where nothing is claimed now.
-                    has_come.extend(line.has_come.then_some(part));
+        let answers = join_all(looks).await;
+        let mut parts = those(answers, &mut failure);
+        let waiters: Vec<Waiter> = parts.iter().flat_map(|part| part.seen.waiters()).collect();
+        let waiters = Waiters::new(&turns, waiters, claim.limit);
+        let mut division = Division::new(&turns, waiters, claim.limit);
+        let mut found: HashMap<Waiter, Vec<(Place, usize)>> = HashMap::new();
+        loop {
+            let asks = division.divide(kinds().of(&claim), now);
+            if asks.is_empty() {
+                break;
+            }
+            let peeks = parts.iter().map(|part| part.database.peek(&part.claim, &part.seen, &asks));
+            let mut first: HashMap<Waiter, Vec<(Place, usize)>> = HashMap::new();
+            for (number, answer) in join_all(peeks).await.into_iter().enumerate() {
+                match answer {
+                    Ok(places) => places.into_iter().for_each(|(waiter, places)| {
+                        first
+                            .entry(waiter)
+                            .or_default()
+                            .extend(places.into_iter().map(|place| (place, number)));
+                    }),
+                    // The others go on without it.
+                    Err(error) => {
+                        parts[number].seen = Seen::default();
+                        failure = Some(error);
+                    }
                 }
-                Err(error) => failure = Some(error),
+            }
+            for ask in asks {
+                let waiter = (ask.lane, ask.tenant);
+                let mut first = first.remove(&waiter).unwrap_or_default();
+                first.sort_unstable();
+                first.truncate(ask.most);
+                division.found(ask, first.len());
+                found.insert(waiter, first);
             }
         }
-        first.sort_unstable();
-        first.truncate(claim.limit);
-        let claims = parts.iter().enumerate().filter_map(|(part, (database, shards))| {
-            let limit = first.iter().filter(|(_, of)| *of == part).count();
-            let claim = Claim { shards: shards.clone(), limit, ..claim.clone() };
-            (limit > 0 || has_come.contains(&part)).then(|| Store::claim(*database, claim, now))
+        let tagged = found.into_iter().map(|(waiter, first)| {
+            let parts = first.into_iter().map(|(_, number)| (waiter, number));
+            (waiter, parts.collect::<Vec<(Waiter, usize)>>())
         });
-        let mut claimed = Vec::new();
-        for answer in join_all(claims).await {
-            match answer {
-                Ok(runs) => claimed.extend(runs),
-                Err(error) => failure = Some(error),
-            }
+        let mut asks: Vec<HashMap<Waiter, usize>> = vec![HashMap::new(); parts.len()];
+        for (waiter, number) in division.in_turns(tagged.collect()) {
+            *asks[number].entry(waiter).or_default() += 1;
+        }
+        let claims = parts.iter().zip(asks).filter(|(_, asks)| !asks.is_empty()).map(|(part, asks)| {
+            let ask = |((lane, tenant), most)| Ask { lane, tenant, most };
+            let asks: Vec<Ask> = asks.into_iter().map(ask).collect();
+            let Part { database, claim, seen } = part;
+            async move { database.write("claim", database.claim_asked(claim, seen, &asks, now)).await }
+        });
+        let answers = join_all(claims).await;
+        let mut claimed: HashMap<Waiter, Vec<Run>> = HashMap::new();
+        for run in those(answers, &mut failure).into_iter().flatten() {
+            claimed.entry((run.lane, run.tenant)).or_default().push(run);
         }
         // What was claimed is told, whatever the others say.
         match failure {
@@ -94,8 +98,10 @@ impl Several {
             _ => {}
         }
         // Those that are too late stand among the others, in the order of their turns.
-        claimed.sort_by_key(|run| (run.lane.rank(), urgency(run), run.available_at, run.sequence));
-        Ok(claimed)
+        claimed.values_mut().for_each(|runs| {
+            runs.sort_by_key(|run| (urgency(run), run.available_at, run.sequence));
+        });
+        Ok(division.in_turns(claimed))
     }
 
     /// Saves a step where its operation lives. Jobs and runs of other databases cannot be changed in the same commit: they are
@@ -161,21 +167,23 @@ impl Several {
     }
 }
 
+/// Those that answered; a failure of the others is kept.
+fn those<T>(answers: Vec<Result<T, Error>>, failure: &mut Option<Error>) -> Vec<T> {
+    let keep = |answer: Result<T, Error>| answer.map_err(|error| *failure = Some(error)).ok();
+    answers.into_iter().filter_map(keep).collect()
+}
+
 impl Postgres {
-    /// The first in line, as many as are wanted.
-    async fn waiting(&self, claim: &Claim, now: Timestamp) -> Result<Line, Error> {
-        let queues: Option<Vec<&str>> =
-            (!claim.queues.is_empty()).then(|| claim.queues.iter().map(|queue| &**queue).collect());
-        let (limit, shards) = (claim.limit as i64, numbers(&claim.shards));
-        let labels: Vec<&str> = claim.labels.each().collect();
-        self.read("waiting", || async {
+    /// Where the first of those stand who are asked for.
+    async fn peek(
+        &self,
+        claim: &Claim,
+        seen: &Seen,
+        asks: &[Ask],
+    ) -> Result<HashMap<Waiter, Vec<Place>>, Error> {
+        self.read("peek", || async {
             let client = self.connection().await?;
-            let statement = client.prepare_cached(WAITING).await.map_err(failed)?;
-            let values: [&(dyn ToSql + Sync); 5] = [&limit, &shards, &queues, &millis(now), &labels];
-            let rows = client.query(&statement, &values).await.map_err(failed)?;
-            let place = |row: &Row| (row.get(0), row.get(1), row.get(2), row.get(3));
-            let has_come = rows.first().is_some_and(|row| row.get(4));
-            Ok::<_, Failed>(Line { first: rows.iter().map(place).collect(), has_come })
+            turns::peek(&client, claim, seen, asks).await
         })
         .await
     }

@@ -13,33 +13,43 @@ use crate::page::PageRequest;
 use crate::store::Store;
 use crate::verbs::{Birth, Cancellation, Claim, OpenRuns, RunFilter, Shards, Trigger};
 
-/// Lane before priority before time; each run to one worker only.
+/// Of one tenant: priority before time, in one claim lane before priority; each run to one worker only.
 pub async fn runs_are_claimed_in_order(store: Arc<dyn Store>) {
     let mut world = World::new(store).await;
-    for (name, lane, priority) in [
-        ("e", Lane::Batch, 9),
-        ("c", Lane::Standard, 0),
-        ("d", Lane::Standard, 0),
-        ("b", Lane::Standard, 5),
-        ("a", Lane::Critical, -5),
-    ] {
-        let mut job = world.job(name);
-        job.spec.lane = lane;
-        job.spec.priority = priority;
-        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
-        world.try_fire(&job, world.now).await.expect("fired");
-    }
     let (first, second) = (world.worker(), world.worker());
     let mut names = Vec::new();
-    for (worker, limit) in [(first, 2), (second, 2), (first, 10), (second, 10)] {
-        let claimed = world.claim(worker, limit).await;
-        assert!(claimed.len() <= limit);
-        for (run, job) in claimed.iter().zip(world.jobs_of(&claimed).await) {
-            assert_eq!(run.lease().expect("leased").worker, worker);
-            names.push(job.spec.name.clone());
+    for (fired, claims) in [
+        (
+            vec![("b", Lane::Standard, 0), ("c", Lane::Standard, 0), ("a", Lane::Standard, 5)],
+            [(first, 1), (second, 1)],
+        ),
+        (
+            vec![
+                ("g", Lane::Batch, 9),
+                ("f", Lane::Standard, -1),
+                ("e", Lane::Critical, -5),
+                ("d", Lane::Critical, 0),
+            ],
+            [(first, 10), (second, 10)],
+        ),
+    ] {
+        for (name, lane, priority) in fired {
+            let mut job = world.job(name);
+            job.spec.lane = lane;
+            job.spec.priority = priority;
+            world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+            world.try_fire(&job, world.now).await.expect("fired");
+        }
+        for (worker, limit) in claims {
+            let claimed = world.claim(worker, limit).await;
+            assert!(claimed.len() <= limit);
+            for (run, job) in claimed.iter().zip(world.jobs_of(&claimed).await) {
+                assert_eq!(run.lease().expect("leased").worker, worker);
+                names.push(job.spec.name.clone());
+            }
         }
     }
-    assert_eq!(names, ["a", "b", "c", "d", "e"]);
+    assert_eq!(names, ["a", "b", "d", "e", "c", "f", "g"]);
 }
 
 /// A worker gets what it serves and has room for.

@@ -18,6 +18,7 @@ pub mod placement;
 pub mod reclaim;
 pub mod register;
 pub mod transfer;
+pub mod turns;
 mod world;
 
 use std::future::Future;
@@ -68,6 +69,8 @@ macro_rules! conformance {
                 a_run_waits_for_a_worker_that_has_what_it_requires, what_a_run_requires_stays_with_it,
                 waiting_runs_are_counted_by_lane, a_run_waits_for_its_time,
                 a_run_keeps_the_version_it_was_fired_with, an_edit_may_update_waiting_runs;
+            turns: a_tenant_with_very_many_does_not_delay_another, tenants_take_turns, priority_counts_inside_a_tenant,
+                lanes_have_their_shares, what_a_lane_leaves_is_lent, queues_and_requirements_have_turns_of_their_own;
             complete: a_success_ends_the_run, a_retry_waits_and_continues_the_attempts, a_stale_result_is_refused,
                 an_outcome_is_recorded_once, giving_back_charges_nothing, a_completion_may_bring_the_next_slot,
                 runs_that_end_together_bring_one_slot, a_due_entry_may_wait_for_the_open_run,

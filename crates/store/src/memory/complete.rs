@@ -1,11 +1,15 @@
 //! Claim, heartbeat, complete, reclaim, cancel, lapse: the life of an attempt.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ops::Bound;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use punctual_domain::id::{RunId, WorkerId};
+use punctual_domain::id::{RunId, Sequence, TenantId, WorkerId};
+use punctual_domain::job::Lane;
 use punctual_domain::lifecycle::{self, Event};
-use punctual_domain::{Attempt, Run};
+use punctual_domain::{Attempt, Division, Run, Waiters};
 
 use super::state::State;
 use crate::error::Refused;
@@ -19,16 +23,25 @@ impl State {
         if self.liveness.is_dead(claim.worker) {
             return Vec::new();
         }
-        let turns: Vec<_> = self
-            .ready
-            .iter()
-            .filter(|turn| self.open.get(&turn.3).is_some_and(|entry| claim.takes(&entry.run)))
-            .take(claim.limit)
-            .copied()
-            .collect();
+        let waiting = self.waiting(claim);
+        let turns = self.kinds.of(claim);
+        let mut division = Division::new(turns, Waiters::new(turns, waiting, claim.limit), claim.limit);
+        let mut found: HashMap<(Lane, TenantId), Vec<Sequence>> = HashMap::new();
+        loop {
+            let asks = division.divide(self.kinds.of(claim), now);
+            if asks.is_empty() {
+                break;
+            }
+            for ask in asks {
+                let first: Vec<Sequence> =
+                    self.first_of(claim, ask.lane, ask.tenant).take(ask.most).collect();
+                division.found(ask, first.len());
+                found.insert((ask.lane, ask.tenant), first);
+            }
+        }
         let mut claimed = Vec::new();
-        for turn in turns {
-            let Some(entry) = self.open.get_mut(&turn.3) else { continue };
+        for sequence in division.in_turns(found) {
+            let Some(entry) = self.open.get_mut(&sequence) else { continue };
             let before = entry.run.clone();
             if before.is_too_late(now) {
                 claimed.push(before);
@@ -43,6 +56,29 @@ impl State {
             self.dequeue(&before);
         }
         claimed
+    }
+
+    /// Tenants that have a run for this claim.
+    fn waiting(&self, claim: &Claim) -> Vec<(Lane, TenantId)> {
+        let mut tenants: Vec<(Lane, TenantId)> = Vec::new();
+        let mut next = self.ready.first();
+        while let Some(&(lane, tenant, ..)) = next {
+            tenants.push((lane, tenant));
+            let last_of_tenant = (lane, tenant, Reverse(i16::MIN), Timestamp::MAX, Sequence::from_i64(-1));
+            next = self.ready.range((Bound::Excluded(last_of_tenant), Bound::Unbounded)).next();
+        }
+        tenants.retain(|(lane, tenant)| self.first_of(claim, *lane, *tenant).next().is_some());
+        tenants
+    }
+
+    /// The runs of a tenant that are for this claim, in their order.
+    fn first_of(&self, claim: &Claim, lane: Lane, tenant: TenantId) -> impl Iterator<Item = Sequence> {
+        let first_of_tenant = (lane, tenant, Reverse(i16::MAX), Timestamp::MIN, Sequence::from_i64(0));
+        let runs =
+            self.ready.range(first_of_tenant..).take_while(move |turn| (turn.0, turn.1) == (lane, tenant));
+        let is_for =
+            |sequence: &Sequence| self.open.get(sequence).is_some_and(|entry| claim.takes(&entry.run));
+        runs.map(|turn| turn.4).filter(is_for)
     }
 
     /// Runs whose time has come get their turn.
@@ -60,7 +96,7 @@ impl State {
             let run = &self.open.get(sequence)?.run;
             shards.contains(run.job.shard()).then_some(run.available_at)
         };
-        let ready = self.ready.iter().find_map(|turn| waiting(&turn.3));
+        let ready = self.ready.iter().find_map(|turn| waiting(&turn.4));
         ready.or_else(|| self.delayed.iter().find_map(|(_, sequence)| waiting(sequence)))
     }
 

@@ -12,6 +12,7 @@ use punctual_domain::{Attempt, LedgerEntry, Operation, Ownership, Placement, Ten
 
 use crate::attendance::Attendances;
 use crate::error::Refused;
+use crate::kinds::Kinds;
 use crate::liveness::Liveness;
 use crate::store::LOOK_AHEAD;
 use crate::verbs::{Due, DueKey, Shards, Stored, Subject, Successor};
@@ -28,8 +29,10 @@ pub(super) struct State {
     pub(super) requests: HashMap<(TenantId, String), Subject>,
     pub(super) due: BTreeMap<(DueKey, Version), Timestamp>,
     pub(super) open: BTreeMap<Sequence, Entry>,
-    /// Waiting runs whose time has come, in the order of claiming.
+    /// Waiting runs whose time has come, those of a tenant in the order of claiming.
     pub(super) ready: BTreeSet<Turn>,
+    /// Whose turn it is.
+    pub(super) kinds: Kinds,
     /// Waiting runs whose time has not come.
     pub(super) delayed: BTreeSet<(Timestamp, Sequence)>,
     /// Waiting runs that may start until a time, by that.
@@ -62,8 +65,8 @@ pub(super) struct Ended {
     pub(super) is_dead_letter: bool,
 }
 
-/// The order of claiming: lane, priority, time, birth.
-pub(super) type Turn = (Lane, std::cmp::Reverse<i16>, Timestamp, Sequence);
+/// Where a run waits: in a lane, among its tenant's, by priority, time and birth.
+pub(super) type Turn = (Lane, TenantId, std::cmp::Reverse<i16>, Timestamp, Sequence);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shard {
@@ -88,6 +91,7 @@ impl State {
             due: BTreeMap::new(),
             open: BTreeMap::new(),
             ready: BTreeSet::new(),
+            kinds: Kinds::default(),
             delayed: BTreeSet::new(),
             lapses: BTreeSet::new(),
             liveness: Liveness::default(),
@@ -303,5 +307,5 @@ pub(super) fn keep_until(retention: Retention, now: Timestamp) -> Timestamp {
 }
 
 fn turn(run: &Run) -> Turn {
-    (run.lane, std::cmp::Reverse(run.priority), run.available_at, run.sequence)
+    (run.lane, run.tenant, std::cmp::Reverse(run.priority), run.available_at, run.sequence)
 }

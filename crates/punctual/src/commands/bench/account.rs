@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use comfy_table::Table;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::run::RunState;
-use punctual_domain::{JobId, Sequence};
+use punctual_domain::{JobId, Lane, Sequence};
 use punctual_store::{PageRequest, RunFilter, Store};
 use serde::Serialize;
 
@@ -52,6 +52,12 @@ pub(super) struct Account {
     /// How late the slots of a quiet tenant were beside a noisy one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) quiet_lateness_ms: Option<Percentiles>,
+    /// While runs waited in all lanes: of a hundred runs that were started, how many each lane had, the most urgent first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lane_shares_percent: Option<[f64; Lane::COUNT]>,
+    /// For how long at most none of a lane was started meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lane_gaps_ms: Option<[i64; Lane::COUNT]>,
     /// By how much what a node had was off its fair share at most, while nobody had come or gone for a lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) shards_off_fair_percent: Option<f64>,
@@ -178,6 +184,13 @@ impl Account {
         };
         row("lateness", self.lateness_ms.map(lateness));
         row("of the quiet tenant", self.quiet_lateness_ms.map(lateness));
+        let shares = |shares: [f64; Lane::COUNT]| {
+            let names =
+                Lane::ALL.iter().zip(shares).map(|(lane, share)| format!("{} {share:.1} %", lane.as_str()));
+            names.collect::<Vec<_>>().join(", ")
+        };
+        row("shares of lanes", self.lane_shares_percent.map(shares));
+        row("longest gaps", self.lane_gaps_ms.map(|gaps| format!("{gaps:?} ms")));
         row("took", self.took_s.map(|s| format!("{s:.2} s")));
         row("CPU", Some(format!("{:.2} s", self.cpu_s)));
         row("CPU per run", self.cpu_us_per_run.map(|us| format!("{us:.1} us")));

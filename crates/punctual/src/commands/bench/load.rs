@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
-use punctual_domain::{JobId, Spec, TenantId};
+use punctual_domain::{Job, JobId, Spec, TenantId};
 use punctual_engine::Engine;
 use tokio::task::JoinSet;
 
@@ -22,10 +22,21 @@ pub(super) async fn register(
     count: u64,
     spec: impl Fn(u64) -> Result<Spec>,
 ) -> Result<(Vec<(u64, JobId)>, Duration)> {
+    let (jobs, took) = register_jobs(engine, tenant, count, spec).await?;
+    Ok((jobs.into_iter().map(|(number, job)| (number, job.id)).collect(), took))
+}
+
+/// The same; returns the jobs.
+pub(super) async fn register_jobs(
+    engine: &Arc<Engine>,
+    tenant: TenantId,
+    count: u64,
+    spec: impl Fn(u64) -> Result<Spec>,
+) -> Result<(Vec<(u64, Arc<Job>)>, Duration)> {
     let bar = ProgressBar::new(count).with_message("registering");
     let begun = Instant::now();
-    let mut calls: JoinSet<Result<Vec<(u64, JobId)>>> = JoinSet::new();
-    let mut ids = Vec::with_capacity(count as usize);
+    let mut calls: JoinSet<Result<Vec<(u64, Arc<Job>)>>> = JoinSet::new();
+    let mut jobs = Vec::with_capacity(count as usize);
     let mut next = 0;
     while next < count || !calls.is_empty() {
         while next < count && calls.len() < CALLS {
@@ -35,18 +46,18 @@ pub(super) async fn register(
             let engine = Arc::clone(engine);
             calls.spawn(async move {
                 let answers = engine.register(tenant, specs).await?;
-                let ids = answers.into_iter().map(|answer| Ok(answer?.job.id)).collect::<Result<Vec<_>>>()?;
-                Ok(numbers.into_iter().zip(ids).collect())
+                let jobs = answers.into_iter().map(|answer| Ok(answer?.job)).collect::<Result<Vec<_>>>()?;
+                Ok(numbers.into_iter().zip(jobs).collect())
             });
         }
         let Some(done) = calls.join_next().await else { break };
         let done = done.context("a registration broke off")??;
         bar.inc(done.len() as u64);
-        ids.extend(done);
+        jobs.extend(done);
     }
     bar.finish_and_clear();
-    if ids.len() as u64 != count {
-        bail!("{} of {count} jobs were registered", ids.len());
+    if jobs.len() as u64 != count {
+        bail!("{} of {count} jobs were registered", jobs.len());
     }
-    Ok((ids, begun.elapsed()))
+    Ok((jobs, begun.elapsed()))
 }

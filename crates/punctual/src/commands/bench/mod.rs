@@ -5,6 +5,7 @@
 
 mod account;
 mod cluster;
+mod lanes;
 mod load;
 mod machine;
 mod noisy;
@@ -64,6 +65,17 @@ enum Scenario {
         /// For how long the second has one a second.
         #[arg(long, default_value_t = 30)]
         seconds: u64,
+        /// The runs of the first are there and wait when the node starts.
+        #[arg(long)]
+        waiting: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Runs wait in all lanes: which share does each get, and how long is none of it started?
+    Lanes {
+        /// Runs in each lane.
+        #[arg(long, default_value_t = 20_000)]
+        runs: u64,
         #[command(flatten)]
         common: Common,
     },
@@ -125,6 +137,9 @@ pub(crate) struct Common {
     /// Attempts at a time.
     #[arg(long, default_value_t = 4_096)]
     concurrency: usize,
+    /// How long a run takes, with the target `sleep`.
+    #[arg(long, default_value_t = 20)]
+    sleep_ms: u64,
     /// A table for people or one JSON object.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -134,6 +149,8 @@ pub(crate) struct Common {
 enum Target {
     Discard,
     Http,
+    /// A function of this process that takes its time.
+    Sleep,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -170,9 +187,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 (common, scenario::steady(*jobs, *rate, seconds, *aligned, common).await?)
             }
             Scenario::Burst { jobs, common } => (common, scenario::burst(*jobs, common).await?),
-            Scenario::Noisy { jobs, seconds, common } => {
-                (common, noisy::noisy(*jobs, *seconds, common).await?)
+            Scenario::Noisy { jobs, seconds, waiting, common } => {
+                (common, noisy::noisy(*jobs, *seconds, *waiting, common).await?)
             }
+            Scenario::Lanes { runs, common } => (common, lanes::lanes(*runs, common).await?),
             Scenario::Drain { runs, common } => (common, scenario::drain(*runs, common).await?),
             Scenario::Catalogue { jobs, overdue, common } => {
                 (common, scenario::catalogue(*jobs, *overdue, common).await?)

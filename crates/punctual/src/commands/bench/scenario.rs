@@ -23,6 +23,9 @@ use super::{Common, Store, Target};
 /// How long what is running may take to end after a scenario.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
+/// The function that takes its time.
+const SLEEP: &str = "sleep";
+
 /// Where a scenario keeps its data and sends its callbacks.
 pub(super) struct Bench {
     directory: PathBuf,
@@ -30,6 +33,7 @@ pub(super) struct Bench {
     _temporary: Option<tempfile::TempDir>,
     pub(super) storage: Storage,
     concurrency: usize,
+    sleep: Duration,
     receiver: Option<Receiver>,
     target: JobTarget,
 }
@@ -55,17 +59,18 @@ impl Bench {
             }]),
         };
         let receiver = match common.target {
-            Target::Discard => None,
+            Target::Discard | Target::Sleep => None,
             Target::Http => Some(Receiver::start().await?),
         };
         let target = match &receiver {
+            None if common.target == Target::Sleep => JobTarget::Function { name: SLEEP.into() },
             None => JobTarget::Discard,
             Some(receiver) => {
                 JobTarget::Http(Http { url: receiver.url.clone(), method: Method::Post, headers: Vec::new() })
             }
         };
-        let concurrency = common.concurrency;
-        Ok(Bench { directory, _temporary: temporary, storage, concurrency, receiver, target })
+        let (concurrency, sleep) = (common.concurrency, Duration::from_millis(common.sleep_ms));
+        Ok(Bench { directory, _temporary: temporary, storage, concurrency, sleep, receiver, target })
     }
 
     pub(super) fn tzdb() -> Result<Arc<Tzdb>> {
@@ -84,6 +89,11 @@ impl Bench {
     pub(super) fn options(&self) -> Result<Options> {
         let mut options = Options::new(self.storage.clone(), Self::tzdb()?);
         options.concurrency = self.concurrency;
+        let sleep = self.sleep;
+        options.functions.insert(SLEEP, move |_| async move {
+            tokio::time::sleep(sleep).await;
+            Ok(None)
+        });
         options.http.policy = Policy { allow_loopback: true, ..Policy::default() };
         Ok(options)
     }
