@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::duration::Duration;
+use crate::limit::{Concurrency, RateLimit};
 use crate::limits::{LABEL_MAX, LABELS_MAX, NAME_MAX, WORD_MAX};
 use crate::payload::Payload;
 use crate::policies::{CatchUp, Overlap, Retention};
@@ -56,6 +57,10 @@ object! {
         pub catch_up: CatchUp,
         /// What happens when a run is to be made while others of the job are open.
         pub overlap: Overlap,
+        /// How many runs may go on at once; as many as there are, unless said otherwise.
+        pub concurrency: Concurrency,
+        /// How fast attempts may start; at once, unless said otherwise.
+        pub rate: RateLimit,
         /// How long after its slot and spread a run may start; after that it is `missed`. No limit, unless said otherwise.
         pub start_window: Duration,
         /// How long an attempt may take; `PT5M`.
@@ -240,6 +245,11 @@ impl JobSpec {
                 None => default.retry,
             },
             timeouts: self.timeouts(at, errors),
+            concurrency: self
+                .concurrency
+                .as_ref()
+                .and_then(|concurrency| concurrency.to_domain(&at.member("concurrency"), errors)),
+            rate: self.rate.as_ref().and_then(|rate| rate.to_domain(&at.member("rate"), errors)),
             retention: match &self.retention {
                 Some(retention) => retention.to_domain(&at.member("retention"), errors),
                 None => default.retention,
@@ -367,6 +377,8 @@ impl From<&Spec> for JobSpec {
             retry: Some(Retry::from(&spec.policies.retry)),
             catch_up: Some(CatchUp::from(&spec.policies.catch_up)),
             overlap: Some(Overlap::from(spec.policies.overlap)),
+            concurrency: spec.policies.concurrency.as_ref().map(Concurrency::from),
+            rate: spec.policies.rate.as_ref().map(RateLimit::from),
             start_window: spec.policies.timeouts.start_window.map(Duration),
             timeout: Some(Duration(spec.policies.timeouts.attempt)),
             deadline: spec.policies.timeouts.deadline.map(Duration),

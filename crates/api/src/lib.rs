@@ -17,6 +17,7 @@ pub mod health;
 pub mod import;
 pub mod job;
 pub mod ledger;
+pub mod limit;
 pub mod limits;
 pub mod merge;
 pub mod node;

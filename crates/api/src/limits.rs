@@ -35,6 +35,12 @@ pub const CATCH_UP_RATE_MAX: u32 = 10_000;
 pub const BACKFILL_RATE_MAX: u32 = 10_000;
 /// Runs of one job that wait for each other.
 pub const QUEUE_ALL_MAX: u32 = 1_000;
+/// Runs that go on at once under one limit.
+pub const CONCURRENCY_MAX: u32 = 1_000_000;
+/// Starts in a time, and together.
+pub const RATE_MAX: u32 = 1_000_000;
+/// The time of a rate.
+pub const RATE_PER_MAX: std::time::Duration = std::time::Duration::from_secs(86_400);
 /// Jobs in one bulk request; more is an import.
 pub const BULK_MAX: usize = 1_000;
 /// Bytes of a patch of many jobs: it is kept with the operation and written with every step.

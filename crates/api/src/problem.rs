@@ -143,6 +143,8 @@ codes! {
     TenantNotFound = "tenant_not_found", "No such tenant";
     /// No such operation.
     OperationNotFound = "operation_not_found", "No such operation";
+    /// No such limit.
+    LimitNotFound = "limit_not_found", "No such limit";
     /// No such route.
     RouteNotFound = "route_not_found", "There is nothing here";
     /// The route does not take this method.

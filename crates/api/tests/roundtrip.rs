@@ -155,6 +155,36 @@ fn every_overlap_policy_is_shown_with_its_default_and_accepted_again() {
 }
 
 #[test]
+fn limits_are_shown_with_their_defaults_and_accepted_again() {
+    let tzdb = Tzdb::bundled();
+    let rules = Rules::new(&tzdb);
+    for (given, concurrency, rate) in [
+        ("", "null", "null"),
+        (r#""concurrency":null,"rate":null,"#, "null", "null"),
+        (r#""concurrency":{"max":3},"#, r#"{"max":3,"across":"job","holds_retries":true}"#, "null"),
+        (
+            r#""concurrency":{"max":1,"key":"{payload.a}-{labels.b}","across":"type","holds_retries":false},"#,
+            r#"{"max":1,"key":"{payload.a}-{labels.b}","across":"type","holds_retries":false}"#,
+            "null",
+        ),
+        (r#""rate":{"limit":5},"#, "null", r#"{"limit":5,"per":"PT1S","burst":1,"across":"job"}"#),
+        (
+            r#""rate":{"limit":5,"per":"1m","burst":2,"key":"{labels.b}","across":"tenant"},"#,
+            "null",
+            r#"{"limit":5,"per":"PT1M","burst":2,"key":"{labels.b}","across":"tenant"}"#,
+        ),
+    ] {
+        let body = format!(r#"{{{given}"schedule":{{"now":true}},"target":{{"discard":{{}}}}}}"#);
+        let spec = read_job(&body, Purpose::Create, &rules).unwrap_or_else(|e| panic!("{given}: {e:?}"));
+        let wire = JobSpec::from(&spec);
+        assert_eq!(serde_json::to_string(&wire.concurrency).expect("JSON"), concurrency, "{given}");
+        assert_eq!(serde_json::to_string(&wire.rate).expect("JSON"), rate, "{given}");
+        let text = serde_json::to_string(&wire).expect("JSON");
+        assert_eq!(read_job(&text, Purpose::Create, &rules).expect("accepted again"), spec, "{given}");
+    }
+}
+
+#[test]
 fn a_job_that_was_read_can_be_sent_back_as_a_change() {
     let tzdb = Tzdb::bundled();
     let rules = Rules::new(&tzdb);

@@ -14,6 +14,7 @@ mod error;
 mod forecast;
 pub mod import;
 mod jobs;
+mod limits;
 pub mod list;
 mod many;
 mod meta;

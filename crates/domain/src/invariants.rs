@@ -1,7 +1,7 @@
 //! What must hold for every run, whatever happened: checked after tests, by `punctual check` and
 //! where a store reads back what it wrote.
 
-use crate::run::{Cause, Run, RunState};
+use crate::run::{Cause, Run, RunState, WaitingFor};
 
 /// A broken invariant, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,14 @@ pub fn check(run: &Run) -> Result<(), Broken> {
         (
             "only what was asked for has a turn of its own",
             run.turn_at.is_none() || run.redriven_at.is_some() || run.cause == Cause::Backfill,
+        ),
+        ("a run has passed no gates but its own", usize::from(run.passed) <= run.limits.len()),
+        ("an ended run holds no permit", !run.state.is_ended() || run.passed == 0),
+        ("a run behind another holds no permit", !run.is_behind() || run.passed == 0),
+        ("a run with a lease has passed its gates", run.lease().is_none() || run.has_passed()),
+        (
+            "a run that waits for a limit has not passed it",
+            run.state != RunState::Pending(WaitingFor::Limit) || !run.has_passed(),
         ),
         (
             "only a run that ended badly has a reason",

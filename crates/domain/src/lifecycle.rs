@@ -53,6 +53,13 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// It has come as far as the gates of its limits let it.
+    Passed {
+        /// So many of them it has passed.
+        gates: u8,
+        /// When.
+        at: Timestamp,
+    },
 }
 
 /// What follows an attempt.
@@ -123,12 +130,15 @@ pub fn apply(run: &mut Run, event: Event) -> Result<(), Refused> {
         Event::Lapsed { at } => lapse(run, at),
         Event::Redriven { at, is_behind } => redrive(run, at, is_behind),
         Event::Released { at } => release(run, at),
+        Event::Passed { gates, at } => pass(run, gates, at),
     }
 }
 
 fn claim(run: &mut Run, worker: WorkerId, at: Timestamp) -> Result<(), Refused> {
     match run.state {
-        RunState::Pending(_) if run.available_at <= at && !run.is_behind() && !run.is_too_late(at) => {
+        RunState::Pending(_)
+            if run.available_at <= at && !run.is_behind() && run.has_passed() && !run.is_too_late(at) =>
+        {
             run.attempt += 1;
             run.state = RunState::Running(Lease { worker, attempt: run.attempt, claimed_at: at });
             Ok(())
@@ -154,15 +164,11 @@ fn conclude(
         return Err(Refused::AskedToStop);
     }
     run.started_at = run.started_at.or(started_at);
-    let end = |run: &mut Run, state: RunState| {
-        run.state = state;
-        run.finished_at = Some(at);
-    };
     match verdict {
-        Verdict::Succeed => end(run, RunState::Succeeded),
-        Verdict::Fail => end(run, RunState::Failed),
-        Verdict::TimeOut => end(run, RunState::TimedOut),
-        Verdict::Cancel => end(run, RunState::Cancelled),
+        Verdict::Succeed => end(run, RunState::Succeeded, at),
+        Verdict::Fail => end(run, RunState::Failed, at),
+        Verdict::TimeOut => end(run, RunState::TimedOut, at),
+        Verdict::Cancel => end(run, RunState::Cancelled, at),
         Verdict::GiveUp(limit) => give_up(run, limit, at),
         Verdict::Retry { available_at, charge, start_by } => {
             match charge {
@@ -176,16 +182,26 @@ fn conclude(
                 Charge::Attempt | Charge::Lost => WaitingFor::Retry,
                 Charge::Nothing => WaitingFor::Capacity,
             });
+            // One that was given back unfinished goes on as if it had not been taken.
+            if charge != Charge::Nothing {
+                run.passed = run.limits.kept(run.passed);
+            }
         }
     }
     Ok(())
 }
 
+/// It ends, and holds no permit any more.
+fn end(run: &mut Run, state: RunState, at: Timestamp) {
+    run.state = state;
+    run.finished_at = Some(at);
+    run.passed = 0;
+}
+
 fn cancel(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
     match run.state {
         RunState::Pending(_) => {
-            run.state = RunState::Cancelled;
-            run.finished_at = Some(at);
+            end(run, RunState::Cancelled, at);
             Ok(())
         }
         RunState::Running(_) => {
@@ -212,13 +228,13 @@ fn lapse(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
 
 /// A limit ends a run: one that never started is missed, whatever the limit.
 fn give_up(run: &mut Run, limit: Limit, at: Timestamp) {
-    run.state = match (run.started_at, limit) {
+    let state = match (run.started_at, limit) {
         (None, _) => RunState::Missed,
         (Some(_), Limit::Deadline) => RunState::TimedOut,
         (Some(_), Limit::StartWindow | Limit::RetryFor) => RunState::Failed,
     };
+    end(run, state, at);
     run.reason = Some(limit);
-    run.finished_at = Some(at);
 }
 
 fn redrive(run: &mut Run, at: Timestamp, is_behind: bool) -> Result<(), Refused> {
@@ -250,12 +266,33 @@ fn release(run: &mut Run, at: Timestamp) -> Result<(), Refused> {
     Ok(())
 }
 
+fn pass(run: &mut Run, gates: u8, at: Timestamp) -> Result<(), Refused> {
+    let refused = Refused::WrongState { state: run.state.as_str(), event: "let through" };
+    let is_on = gates >= run.passed && usize::from(gates) <= run.limits.len();
+    match run.state {
+        RunState::Pending(_) if is_on && !run.is_behind() && run.available_at <= at => {}
+        _ => return Err(refused),
+    }
+    let waited = run.is_limited();
+    run.passed = gates;
+    match run.has_passed() {
+        false => run.state = RunState::Pending(WaitingFor::Limit),
+        true if waited => {
+            run.state = RunState::Pending(WaitingFor::Capacity);
+            run.take_turn(at);
+        }
+        true => {}
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::id::{JobId, Sequence, ShardId, TenantId, Version};
     use crate::invariants;
     use crate::job::Lane;
+    use crate::policy::limit::{Allowance, Allowed, Key, Limited, Limits};
     use crate::run::Cause;
 
     pub(crate) fn at(second: i64) -> Timestamp {
@@ -293,8 +330,21 @@ pub(crate) mod tests {
             redriven_at: None,
             turn_at: None,
             is_cancel_requested: false,
+            limits: Limits::NONE,
+            passed: 0,
             correlation_id: None,
         }
+    }
+
+    /// With so many limits, of which the first half holds retries.
+    fn limited(count: u8) -> Run {
+        let limited = |n: u8| Limited {
+            key: Key(n.into()),
+            breadth: n,
+            holds_retries: n < count / 2,
+            allowed: Allowed::Own(Allowance::default()),
+        };
+        Run { limits: Limits::new((0..count).map(limited).collect()), ..pending() }
     }
 
     pub(crate) fn running() -> Run {
@@ -467,6 +517,44 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_run_is_claimed_when_it_has_passed_all_its_gates() {
+        let mut run = limited(2);
+        let claimed = Event::Claimed { worker: worker(1), at: at(9) };
+        let passed = |gates| Event::Passed { gates, at: at(5) };
+        assert!(apply(&mut run, claimed).is_err());
+        apply(&mut run, passed(1)).expect("pending");
+        assert!(run.is_limited() && apply(&mut run, claimed).is_err());
+        assert!(apply(&mut run, passed(0)).is_err() && apply(&mut run, passed(3)).is_err());
+        apply(&mut run, passed(2)).expect("pending");
+        assert_eq!(run.state, RunState::Pending(WaitingFor::Capacity));
+        apply(&mut run, claimed).expect("claimable");
+        assert!(apply(&mut run, passed(2)).is_err(), "it is running");
+        let retry = Verdict::Retry { available_at: at(9), charge: Charge::Attempt, start_by: None };
+        let mut again = run.clone();
+        apply(&mut again, concluded(worker(1), 1, retry)).expect("current");
+        assert_eq!((again.passed, again.state), (1, RunState::Pending(WaitingFor::Retry)));
+        let back = Verdict::Retry { available_at: at(9), charge: Charge::Nothing, start_by: None };
+        let mut kept = run.clone();
+        apply(&mut kept, concluded(worker(1), 1, back)).expect("current");
+        assert_eq!(kept.passed, 2, "it was not begun");
+        apply(&mut run, concluded(worker(1), 1, Verdict::Fail)).expect("current");
+        assert_eq!(run.passed, 0);
+    }
+
+    #[test]
+    fn what_was_asked_for_has_its_time_from_the_gate_on() {
+        let slot = Run { start_by: by(5, Limit::StartWindow), ..limited(1) };
+        let mut old = Run { cause: Cause::Backfill, turn_at: Some(at(0)), ..slot.clone() };
+        let mut slot = slot;
+        for run in [&mut slot, &mut old] {
+            apply(run, Event::Passed { gates: 0, at: at(1) }).expect("pending");
+        }
+        assert_eq!((slot.lapses_after(), old.lapses_after()), (Some(at(5)), None));
+        apply(&mut old, Event::Passed { gates: 1, at: at(100) }).expect("pending");
+        assert_eq!(old.lapses_after(), Some(at(105)));
+    }
+
+    #[test]
     fn giving_a_run_back_charges_nothing() {
         let mut run = running();
         let back = Verdict::Retry { available_at: at(2), charge: Charge::Nothing, start_by: None };
@@ -483,7 +571,7 @@ pub(crate) mod tests {
     fn no_sequence_of_events_breaks_an_invariant() {
         let mut rng = fastrand::Rng::with_seed(4);
         for _ in 0..20_000 {
-            let mut run = pending();
+            let mut run = limited(rng.u8(..4));
             run.start_by = any_limit(&mut rng);
             for step in 0..12 {
                 let verdict = match rng.u8(..7) {
@@ -498,12 +586,13 @@ pub(crate) mod tests {
                         start_by: any_limit(&mut rng),
                     },
                 };
-                let event = match rng.u8(..6) {
+                let event = match rng.u8(..8) {
                     0 => Event::Claimed { worker: worker(rng.u64(1..3)), at: at(step) },
                     1 => Event::Cancelled { at: at(step) },
                     2 => Event::Redriven { at: at(step), is_behind: rng.bool() },
                     3 => Event::Lapsed { at: at(step) },
                     4 => Event::Released { at: at(step) },
+                    5 | 6 => Event::Passed { gates: rng.u8(..4), at: at(step) },
                     _ => concluded(worker(rng.u64(1..3)), run.attempt, verdict),
                 };
                 let before = run.clone();

@@ -10,6 +10,7 @@ use crate::id::{JobId, RunId, Sequence, TenantId, Version, WorkerId};
 use crate::job::{Job, Lane};
 use crate::key::IdempotencyKey;
 use crate::labels::Labels;
+use crate::policy::limit::{Limited, Limits};
 use crate::policy::retention::Retention;
 use crate::policy::timeouts;
 
@@ -67,6 +68,10 @@ pub struct Run {
     pub turn_at: Option<Timestamp>,
     /// Somebody asked it to stop while it was running.
     pub is_cancel_requested: bool,
+    /// The limits whose gates it passes before it may be claimed.
+    pub limits: Limits,
+    /// How many of them it has passed: it holds the permits of these.
+    pub passed: u8,
     /// Follows it through logs and callbacks.
     pub correlation_id: Option<Arc<str>>,
 }
@@ -163,6 +168,8 @@ pub enum WaitingFor {
     Retry,
     /// An earlier run of its job, with which it must not overlap.
     EarlierRun,
+    /// A permit or a token, in the line of one of its limits.
+    Limit,
 }
 
 /// A worker's time-limited claim on an attempt. Worker and attempt together are the fencing token:
@@ -224,6 +231,7 @@ impl WaitingFor {
             WaitingFor::Capacity => "capacity",
             WaitingFor::Retry => "retry",
             WaitingFor::EarlierRun => "earlier_run",
+            WaitingFor::Limit => "limit",
         }
     }
 }
@@ -232,6 +240,26 @@ impl Run {
     /// Whether it waits for an earlier run of its job.
     pub fn is_behind(&self) -> bool {
         self.state == RunState::Pending(WaitingFor::EarlierRun)
+    }
+
+    /// Whether it waits in the line of one of its limits.
+    pub fn is_limited(&self) -> bool {
+        self.state == RunState::Pending(WaitingFor::Limit)
+    }
+
+    /// Whether it has passed the gates of all its limits.
+    pub fn has_passed(&self) -> bool {
+        usize::from(self.passed) == self.limits.len()
+    }
+
+    /// The first limit whose gate it has not passed.
+    pub fn next_limit(&self) -> Option<&Limited> {
+        self.limits.all().get(usize::from(self.passed))
+    }
+
+    /// The limits of which it holds a permit.
+    pub fn permits(&self) -> impl Iterator<Item = &Limited> {
+        self.limits.permits(self.passed)
     }
 
     /// Its public id.
@@ -256,7 +284,7 @@ impl Run {
     pub fn lapses_after(&self) -> Option<Timestamp> {
         match self.state {
             // Its time begins with its turn.
-            RunState::Pending(WaitingFor::EarlierRun) if self.turn_at.is_some() => None,
+            RunState::Pending(WaitingFor::EarlierRun | WaitingFor::Limit) if self.turn_at.is_some() => None,
             RunState::Pending(_) => self.start_by.map(|by| by.at),
             _ => None,
         }
@@ -267,10 +295,17 @@ impl Run {
         self.start_by.is_some_and(|by| by.at < now)
     }
 
-    /// A waiting run follows an edit of its job.
-    pub fn update(&mut self, job: &Job) {
+    /// A waiting run follows an edit of its job. If its limits are others now, it has passed none of them.
+    pub fn update(&mut self, job: &Job, limits: &Limits) {
         self.version = job.version;
         self.start_by = timeouts::start_by(&job.spec.policies, self);
+        if self.limits != *limits {
+            self.limits = limits.clone();
+            self.passed = 0;
+            if self.is_limited() {
+                self.state = RunState::Pending(WaitingFor::Capacity);
+            }
+        }
     }
 
     /// From when its age counts: its slot, or the last time somebody asked for more attempts, or its turn.

@@ -13,7 +13,7 @@ use punctual_domain::policy::retry;
 use punctual_domain::run::{Limit, Run, RunState};
 use punctual_domain::work::Finished;
 use punctual_domain::{Outcome, Report};
-use punctual_store::{Conclusion, Due, Held, Refused, Successor};
+use punctual_store::{Concluded, Conclusion, Due, Held, Refused, Successor};
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -51,7 +51,11 @@ impl Engine {
             if has_retries {
                 self.wakes.claimable();
             }
-            if recorded.iter().flatten().any(|concluded| concluded.released.is_some()) {
+            recorded.iter().flatten().for_each(|concluded| self.note_limited(&concluded.run));
+            // Who waited for it goes on, and who waited for a permit that it held.
+            let lets_go =
+                |concluded: &Concluded| concluded.released.is_some() || !concluded.run.limits.is_empty();
+            if recorded.iter().flatten().any(lets_go) {
                 self.wakes.claimable();
             }
             let mut again = Vec::new();

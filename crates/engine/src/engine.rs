@@ -15,6 +15,7 @@ use crate::clock::{Clock, Entropy};
 use crate::crowd::Crowds;
 use crate::desk::{Desk, Seat};
 use crate::error::Error;
+use crate::limits::Known;
 use crate::metrics::Metrics;
 use crate::timetables::Timetables;
 use crate::wake::Wakes;
@@ -33,6 +34,7 @@ pub struct Engine {
     pub(crate) censuses: Arc<tokio::sync::Mutex<Censuses>>,
     pub(crate) crowds: Arc<Crowds>,
     pub(crate) editor: Arc<OnceLock<Arc<dyn Edit>>>,
+    pub(crate) limits: Arc<Known>,
 }
 
 impl Engine {
@@ -56,6 +58,7 @@ impl Engine {
             censuses: Arc::default(),
             crowds: Arc::default(),
             editor: Arc::default(),
+            limits: Arc::default(),
         }
     }
 

@@ -54,6 +54,9 @@ pub enum Error {
         /// The policy.
         policy: &'static str,
     },
+    /// Too many limits would be for one run.
+    #[error("at most {} limits may be for the same run", punctual_domain::policy::limit::RULES_MAX)]
+    TooManyLimits,
     /// Slots of the past cannot be run.
     #[error(transparent)]
     Backfill(#[from] crate::backfill::Refusal),

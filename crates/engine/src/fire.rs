@@ -17,6 +17,7 @@ use punctual_domain::labels::Labels;
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::operation::{self, Operation};
 use punctual_domain::policy::catch_up::{self, CatchUp, Missed};
+use punctual_domain::policy::limit::Limits;
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::timeouts;
 use punctual_domain::run::{Cause, Run};
@@ -247,6 +248,7 @@ impl Engine {
         // A period from completion is over when its last run has ended.
         let is_over = plan.next.is_none() && (!from_completion || plan.run.is_empty());
         let operation = self.catch_up(job, &plan.run, now);
+        let limits = self.limits_of(job);
         let births = match &operation {
             Some(_) => Vec::new(),
             None => {
@@ -254,7 +256,8 @@ impl Engine {
                 let run = plan.run.iter();
                 run.map(|slot| {
                     let birth = birth(job, *slot, starts_at(*slot), room, now);
-                    Birth { previous: slot_before(job.spec.policies.overlap, &timetable, *slot), ..birth }
+                    let previous = slot_before(job.spec.policies.overlap, &timetable, *slot);
+                    Birth { previous, limits: limits.clone(), ..birth }
                 })
                 .collect()
             }
@@ -392,6 +395,7 @@ pub(crate) fn birth(
         claimed_by,
         overlap: job.spec.policies.overlap,
         previous: None,
+        limits: Limits::NONE,
     }
 }
 

@@ -496,14 +496,15 @@ impl Engine {
         let mut leased = Vec::with_capacity(fired.runs.len());
         let mut is_claimable = false;
         for (run, job) in fired.runs.drain(..) {
+            self.note_limited(&run);
             self.metrics.fire_lateness.observe(seconds_between(run.available_at, now));
             match run.state {
                 RunState::Running(_) => leased.push(Leased { run, job }),
                 RunState::Pending(WaitingFor::Time | WaitingFor::Capacity | WaitingFor::Retry) => {
                     is_claimable = true;
                 }
-                // The end of the one before says when.
-                RunState::Pending(WaitingFor::EarlierRun) => {}
+                // The end of the one before says when, or the line of its limit.
+                RunState::Pending(WaitingFor::EarlierRun | WaitingFor::Limit) => {}
                 _ => {}
             }
         }

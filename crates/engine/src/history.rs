@@ -351,6 +351,7 @@ impl Engine {
         let known: Vec<RunId> = owned.iter().flatten().copied().collect();
         let mut answers = self.heard(self.store.redrive(&known, now).await)?.into_iter();
         self.wakes.claimable();
+        answers.as_slice().iter().flatten().for_each(|run| self.note_limited(run));
         Ok(owned
             .into_iter()
             .zip(ids)

@@ -6,7 +6,7 @@
 //! work over many jobs or runs, such as a [`backfill`] or a change in [`bulk`]. [`Node::start`] starts their loops.
 //! [`warnings`] are what its newest runs say about a job, [`crowd`] what its neighbours in time do; [`forecast`] tells how many slots
 //! are planned, from a `census` of the jobs and the `curve` of each schedule;
-//! [`why`] and [`ledger`] tell what became of its slots.
+//! [`why`] and [`ledger`] tell what became of its slots. [`limits`] decides what runs share with others.
 //! [`timetables`] turns schedules into slots once for all jobs that share one; [`wheel`] holds the due entries of
 //! the near horizon, in time order; `desk` knows which workers have room; `pass` is the one loop driver.
 
@@ -42,6 +42,7 @@ pub mod forecast;
 pub mod history;
 pub mod lapse;
 pub mod ledger;
+pub mod limits;
 pub mod operations;
 pub mod reclaim;
 pub mod register;

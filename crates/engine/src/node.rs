@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::fire::Epochs;
 use crate::firing::Firing;
 use crate::lapse::Lapsing;
+use crate::limits::Advancing;
 use crate::look::{Looking, hear};
 use crate::operations::Operating;
 use crate::pass::{Duty, chain, drive};
@@ -99,11 +100,16 @@ impl Node {
         let operating = Operating::new(Arc::clone(&engine), epochs_now.clone());
         let retaining = Retaining { engine: Arc::clone(&engine), epochs: epochs_now.clone() };
         let lapsing = Lapsing { engine: Arc::clone(&engine), epochs: epochs_now.clone() };
+        let advancing = Advancing::new(Arc::clone(&engine), epochs_now.clone());
+        // What is born from here on has the limits that are set.
+        engine.read_rules().await?;
         firing.spawn(Firing::new(Arc::clone(&engine), epochs_now).run(quiesced.clone()));
         let claiming = Claiming::new(Arc::clone(&engine));
         let wakes = vec![Arc::clone(&engine.wakes.claimable), Arc::clone(&engine.desk.room_for_claim)];
         firing.spawn(drive(claiming, clock(), wakes, quiesced.clone()));
         firing.spawn(drive(lapsing, clock(), Vec::new(), quiesced.clone()));
+        let wakes = vec![Arc::clone(&engine.limits.waits)];
+        firing.spawn(drive(advancing, clock(), wakes, quiesced.clone()));
         let wakes = vec![Arc::clone(&engine.wakes.operations)];
         firing.spawn(drive(operating, clock(), wakes, quiesced));
         if engine.store.is_shared() {

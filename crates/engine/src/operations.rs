@@ -267,6 +267,7 @@ impl Engine {
         if !stepped.runs.is_empty() || matches!(stepped.operation.kind, Kind::ChangeJobs(_)) {
             self.wakes.claimable();
         }
+        stepped.runs.iter().for_each(|run| self.note_limited(run));
         tell_end(&stepped.operation);
     }
 
@@ -411,6 +412,7 @@ impl Engine {
             };
             timeouts::first_start(&job.spec.policies.timeouts, from, due_at)
         };
+        let limits = self.limits_of(job);
         let births = slots.iter().enumerate().map(|(index, slot)| Birth {
             cause: owed.cause,
             part: owed.part,
@@ -418,6 +420,7 @@ impl Engine {
             start_by: start_by(*slot, starts_at(index)),
             overlap,
             previous: slot_before(overlap, &timetable, *slot),
+            limits: limits.clone(),
             ..birth(job, *slot, starts_at(index), &mut None, now)
         });
         let effect = Effect::Births { job: job.id, version: job.version, births: births.collect(), is_over };

@@ -11,6 +11,7 @@ use punctual_domain::id::{JobId, ShardId, TenantId, Version};
 use punctual_domain::job::{Before, Carried, Job, JobState, Pause, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::policy::limit::Limits;
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::timeouts;
 use punctual_domain::run::{Cause, Run};
@@ -90,12 +91,16 @@ impl Engine {
         let requests: Vec<Option<String>> = puts.iter().map(request_key).collect();
         let dues: Vec<Due> = puts.iter().filter_map(|put| put.due).collect();
         let has_births = puts.iter().any(|put| put.birth.is_some());
+        let has_limits = puts.iter().flat_map(|put| &put.birth).any(|birth| !birth.limits.is_empty());
         let stored = self.heard(self.store.put_jobs(puts, now).await)?;
         // Telling of one that was refused does no harm.
         self.metrics.registered.inc_by(stored.iter().filter(|answer| answer.is_ok()).count() as u64);
         self.wakes.offer(dues);
         if has_births {
             self.wakes.claimable();
+        }
+        if has_limits {
+            self.look_at_limits();
         }
         for (((place, registered), answer), request) in places.into_iter().zip(stored).zip(requests) {
             answers[place] = Some(match answer {
@@ -140,6 +145,7 @@ impl Engine {
             unfired: Vec::new(),
             birth: None,
             open_runs: OpenRuns::Keep,
+            limits: Limits::NONE,
             lets_overlap: false,
             ledger: Vec::new(),
             request,
@@ -147,7 +153,8 @@ impl Engine {
         };
         let next_slot = match put.job.spec.schedule.kind {
             Kind::Now => {
-                put.birth = Some(birth(&put.job, Cause::Schedule, now, 0, None));
+                let birth = birth(&put.job, Cause::Schedule, now, 0, None);
+                put.birth = Some(Birth { limits: self.limits_of(&put.job), ..birth });
                 Some(now)
             }
             _ => {
@@ -284,6 +291,7 @@ impl Engine {
             // Two triggers of the same millisecond are two runs: the part keeps them apart.
             let part = self.entropy.bits() as u32;
             let birth = birth(&stored.job, Cause::Trigger, now, part, correlation_id.clone());
+            let birth = Birth { limits: self.limits_of(&stored.job), ..birth };
             let version = stored.job.version;
             let timetable = self.timetables.of(&stored.job);
             let is_over = timetable.is_ok_and(|timetable| is_out_of_slots(&stored, &timetable, now));
@@ -291,6 +299,7 @@ impl Engine {
             match self.heard(self.store.trigger(vec![trigger], now).await)?.into_iter().next() {
                 Some(Ok(run)) => {
                     self.wakes.claimable();
+                    self.note_limited(&run);
                     return Ok(run);
                 }
                 Some(Err(Refused::WrongVersion { .. })) => {}
@@ -337,6 +346,7 @@ impl Engine {
                 Some(Ok(())) => {
                     self.wakes.offer(dues);
                     self.wakes.claimable(); // Waiting runs may have another lane or queue by now.
+                    self.look_at_limits();
                     return Ok(registered);
                 }
                 // It was changed since it was read.
@@ -414,6 +424,7 @@ impl Engine {
             unfired,
             birth: None,
             open_runs: change.open_runs,
+            limits: self.limits_of(&job),
             lets_overlap: lets_overlap(&old.job, &job),
             ledger: ledger.unwrap_or_default(),
             request: None,
@@ -660,6 +671,7 @@ fn birth(job: &Job, cause: Cause, at: Timestamp, part: u32, correlation_id: Opti
         claimed_by: None,
         overlap: job.spec.policies.overlap,
         previous: None,
+        limits: Limits::NONE,
     }
 }
 

@@ -33,7 +33,8 @@ impl Recent {
 
     /// What there is to say at a time.
     pub(crate) fn warnings(&self, job: &Job, timetable: &Timetable, now: Timestamp) -> Vec<String> {
-        self.too_fast(job).into_iter().chain(self.too_slow(job, timetable, now)).collect()
+        let about_runs = self.too_fast(job).into_iter().chain(self.too_slow(job, timetable, now));
+        about_runs.chain(crate::limits::warning(job)).collect()
     }
 
     fn too_fast(&self, job: &Job) -> Option<String> {

@@ -9,6 +9,7 @@ use punctual_domain::attempt::Failure;
 use punctual_domain::job::{Spec, Target};
 use punctual_domain::operation::{DeadLetters, Kind};
 use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::policy::limit::{Across, Concurrency, Rate, RateLimit};
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::run::{RunState, WaitingFor};
 use punctual_domain::work::{Finished, Held, Leased};
@@ -510,4 +511,47 @@ async fn a_backfill_makes_no_slot_of_another_job_late() {
     assert!(worked_off >= 50, "{worked_off}: the backfill goes on meanwhile");
     let runs = world.runs().await;
     assert!(runs.iter().filter(|run| run.state.as_str() == "pending").count() > 500, "they still wait");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_limit_goes_on_when_its_time_comes_or_a_permit_is_free() {
+    let world = World::idle().start().await;
+    world.seat.grant(10);
+    let register = async |change: fn(&mut Spec)| {
+        let mut spec = Spec::new("job", Schedule::parse("@now").unwrap(), Target::Discard);
+        change(&mut spec);
+        let answers = world.engine.register(TenantId::DEFAULT, vec![(spec, None)]).await.unwrap();
+        answers.into_iter().next().unwrap().unwrap();
+        settle().await;
+    };
+    let rated = |spec: &mut Spec| {
+        let one = std::num::NonZeroU32::MIN;
+        let rate = Rate { limit: one, per: Duration::from_secs(10), burst: one };
+        spec.policies.rate = Some(RateLimit { rate, key: None, across: Across::Tenant });
+    };
+    for _ in 0..3 {
+        register(rated).await;
+    }
+    assert_eq!(world.given().await.len(), 1);
+    for _ in 0..2 {
+        world.advance(seconds(9)).await;
+        assert!(world.given().await.is_empty(), "not before its time");
+        world.advance(seconds(1)).await;
+        assert_eq!(world.given().await.len(), 1, "nobody asked");
+    }
+    let single = |spec: &mut Spec| {
+        let max = std::num::NonZeroU32::MIN;
+        let across = Across::Tenant;
+        spec.policies.concurrency = Some(Concurrency { max, key: None, across, holds_retries: true });
+    };
+    for _ in 0..3 {
+        register(single).await;
+    }
+    for _ in 0..3 {
+        let mut given = world.given().await;
+        assert_eq!(given.len(), 1, "one after the other");
+        let now = given[0].run.lease().unwrap().claimed_at;
+        world.finish(given.remove(0), report(Outcome::Succeeded, now)).await;
+    }
+    assert!(world.given().await.is_empty());
 }

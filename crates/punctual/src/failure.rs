@@ -52,9 +52,11 @@ impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         let message = told(&problem);
         match problem.code.as_str() {
-            "job_not_found" | "run_not_found" | "tenant_not_found" | "operation_not_found" => {
-                Failure::NotFound(message)
-            }
+            "job_not_found"
+            | "run_not_found"
+            | "tenant_not_found"
+            | "operation_not_found"
+            | "limit_not_found" => Failure::NotFound(message),
             "key_taken" | "version_conflict" | "wrong_state" | "overlap" | "idempotency_key_reused" => {
                 Failure::Conflict(message)
             }

@@ -32,6 +32,8 @@ pub(crate) enum Error {
     AlreadyThere,
     /// `If-Match`, and there is none.
     NotThere(String),
+    /// No such limit.
+    LimitNotFound(String),
     /// No such route.
     RouteNotFound(String),
     /// The route does not take this method.
@@ -54,6 +56,7 @@ fn status(code: Code) -> StatusCode {
         | Code::RunNotFound
         | Code::TenantNotFound
         | Code::OperationNotFound
+        | Code::LimitNotFound
         | Code::RouteNotFound => StatusCode::NOT_FOUND,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::KeyTaken | Code::WrongState | Code::Overlap => StatusCode::CONFLICT,
@@ -113,6 +116,9 @@ impl Error {
                 Code::VersionConflict,
                 format!("there is no job with the key `{key}`; leave `If-Match` out to create it"),
             ),
+            Error::LimitNotFound(name) => {
+                new(Code::LimitNotFound, format!("there is no limit `{name}`; `GET /v1/limits` lists them"))
+            }
             Error::RouteNotFound(path) => new(
                 Code::RouteNotFound,
                 format!("there is nothing at `{path}`; the routes are in /v1/openapi.json"),
@@ -145,6 +151,7 @@ fn engine_problem(error: &EngineError) -> Problem {
             Code::WrongState
         }
         EngineError::Overlap { .. } => Code::Overlap,
+        EngineError::TooManyLimits => Code::InvalidRequest,
         EngineError::Backfill(refusal) => {
             let pointer = match refusal {
                 Refusal::Reversed | Refusal::Future { .. } | Refusal::TooMany { .. } => "/to",

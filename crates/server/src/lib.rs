@@ -17,6 +17,7 @@ mod forecast;
 mod front;
 mod import;
 mod jobs;
+mod limits;
 mod many;
 mod meta;
 mod nodes;

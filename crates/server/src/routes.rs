@@ -14,6 +14,7 @@ use punctual_api::health::{Readiness, Version};
 use punctual_api::import::{BulkResult, ImportLine};
 use punctual_api::job::{Pause, Trigger, Upcoming};
 use punctual_api::ledger::{LedgerEntry, Why};
+use punctual_api::limit::{Limit, LimitSpec};
 use punctual_api::node::{Database, MoveShards, Node, Shard};
 use punctual_api::operation::Operation;
 use punctual_api::tenant::{Tenant, TenantSpec};
@@ -24,7 +25,7 @@ use crate::openapi::{Shape, json, list_of, ndjson, nothing, text};
 use crate::query::Param;
 use crate::state::{Shared, State};
 use crate::{
-    bulk, dead_letters, forecast, front, import, jobs, many, meta, nodes, operations, runs, tenants,
+    bulk, dead_letters, forecast, front, import, jobs, limits, many, meta, nodes, operations, runs, tenants,
 };
 
 /// A route.
@@ -352,6 +353,19 @@ pub static TABLE: &[Endpoint] = &[
     on("GET", "/v1/databases", Needs::Admin, "Lists the databases and the shards that live in each")
         .gives(200, json::<Page<Database>>())
         .by(|| get(nodes::databases)),
+    on("GET", "/v1/limits", Needs::Admin, "Lists the limits that administrators set")
+        .gives(200, json::<Page<Limit>>())
+        .by(|| get(limits::list)),
+    on("GET", "/v1/limits/{name}", Needs::Admin, "Reads a limit")
+        .gives(200, json::<Limit>())
+        .by(|| get(limits::get)),
+    on("PUT", "/v1/limits/{name}", Needs::Admin, "Sets a limit, which counts within two seconds")
+        .takes(json::<LimitSpec>())
+        .gives(201, json::<Limit>())
+        .or_gives(200, json::<Limit>())
+        .by(|| put(limits::put)),
+    on("DELETE", "/v1/limits/{name}", Needs::Admin, "Deletes a limit; who waits for it goes on")
+        .by(|| delete(limits::delete)),
     on("GET", "/v1/tenants", Needs::Admin, "Lists the tenants")
         .gives(200, json::<Page<Tenant>>())
         .by(|| get(tenants::list)),

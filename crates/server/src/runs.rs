@@ -29,11 +29,12 @@ const STATES: [(&str, &str); 7] = [
     ("missed", "missed"),
 ];
 
-const WAITING_FOR: [(&str, WaitingFor); 4] = [
+const WAITING_FOR: [(&str, WaitingFor); 5] = [
     ("time", WaitingFor::Time),
     ("capacity", WaitingFor::Capacity),
     ("retry", WaitingFor::Retry),
     ("earlier_run", WaitingFor::EarlierRun),
+    ("limit", WaitingFor::Limit),
 ];
 
 pub(crate) async fn list(mut call: Call) -> Outcome {

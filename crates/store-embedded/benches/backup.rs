@@ -12,6 +12,7 @@ use futures_executor::block_on;
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, ShardId, TenantId, Version};
 use punctual_domain::job::{Job, JobState, Spec, Target};
+use punctual_domain::policy::limit::Limits;
 use punctual_schedule::Schedule;
 use punctual_store::{Due, DueKey, DueWhen, Expect, OpenRuns, Put, Store};
 use punctual_store_embedded::{Embedded, Options, check, restore};
@@ -98,6 +99,7 @@ fn put(number: u64, now: Timestamp) -> Put {
         unfired: Vec::new(),
         birth: None,
         open_runs: OpenRuns::Keep,
+        limits: Limits::NONE,
         lets_overlap: false,
         ledger: Vec::new(),
         request: None,

@@ -12,6 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Spec, Target};
 use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::limit::Limits;
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Run};
@@ -164,6 +165,7 @@ fn put(job: &Job, now: Timestamp) -> Put {
         unfired: Vec::new(),
         birth: None,
         open_runs: OpenRuns::Keep,
+        limits: Limits::NONE,
         lets_overlap: false,
         ledger: Vec::new(),
         request: None,
@@ -188,6 +190,7 @@ fn firing(due: Due, worker: WorkerId, epochs: &[Epoch]) -> Firing {
         claimed_by: Some(worker),
         overlap: Overlap::Allow,
         previous: None,
+        limits: Limits::NONE,
     };
     let epoch = epochs[usize::from(due.key.job.shard().0)];
     Firing {

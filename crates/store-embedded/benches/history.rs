@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Lane, Spec, Target};
 use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::limit::Limits;
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::run::{Cause, Run};
 use punctual_domain::{Outcome, Report};
@@ -184,6 +185,7 @@ fn put(job: &Job) -> Put {
         unfired: Vec::new(),
         birth: None,
         open_runs: OpenRuns::Keep,
+        limits: Limits::NONE,
         lets_overlap: false,
         ledger: Vec::new(),
         request: None,
@@ -207,6 +209,7 @@ fn trigger(job: &Job, worker: WorkerId, at: Timestamp) -> Trigger {
         claimed_by: Some(worker),
         overlap: Overlap::Allow,
         previous: None,
+        limits: Limits::NONE,
     };
     Trigger { job: job.id, version: job.version, birth, is_over: false, request: None }
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::limit::Rule;
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::record::encode_job;
 use punctual_store::{
-    Attendance, Attendances, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error,
-    Figures, Firing, Health, Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest,
-    Planned, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject,
-    Trigger,
+    Advanced, Attendance, Attendances, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery,
+    Error, Figures, Firing, Health, Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page,
+    PageRequest, Planned, Put, Refused, RuleChange, RunDetail, RunFilter, Runnable, Shards, Step, Stepped,
+    Store, Stored, Subject, Trigger,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -376,6 +377,21 @@ impl Store for Embedded {
 
     async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
         self.writers.submit(move |writer| lapses.iter().map(|one| writer.lapse(one, now)).collect()).await
+    }
+
+    async fn put_rules(&self, changes: Vec<RuleChange>, now: Timestamp) -> Result<(), Error> {
+        self.writers
+            .submit(move |writer| changes.into_iter().try_for_each(|change| writer.put_rule(change, now)))
+            .await
+    }
+
+    async fn rules(&self) -> Result<Vec<Rule>, Error> {
+        self.readers.ask(read::rules).await
+    }
+
+    async fn advance(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Advanced, Error> {
+        let shards = shards.clone();
+        self.writers.submit(move |writer| writer.advance(&shards, now, limit)).await
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

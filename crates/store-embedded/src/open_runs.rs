@@ -9,8 +9,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use jiff::Timestamp;
 use punctual_domain::Lane;
 use punctual_domain::id::{Epoch, JobId, Sequence, WorkerId};
+use punctual_domain::policy::limit::Key;
 use punctual_domain::run::{Run, RunState};
-use punctual_store::{Error, Kinds, Liveness, Waiting};
+use punctual_store::{Error, Gates, Kinds, Liveness, Waiting};
 use rusqlite::Connection;
 
 use crate::births::Recent;
@@ -30,6 +31,8 @@ pub(crate) struct Memory {
     pub(crate) by_job: HashMap<JobId, Vec<Sequence>>,
     /// Runs that wait for an earlier run of their job, oldest slot first.
     pub(crate) behind: HashMap<JobId, BTreeSet<(i64, Sequence)>>,
+    /// Who holds permits, and how many wait for one.
+    pub(crate) gates: Gates,
     /// Runs in the line, by lane.
     pub(crate) waiting: Waiting,
     /// Whose turn it is.
@@ -63,6 +66,7 @@ impl Memory {
             running: HashMap::new(),
             by_job: HashMap::new(),
             behind: HashMap::new(),
+            gates: load_gates(connection)?,
             waiting: load_waiting(connection)?,
             kinds: Kinds::default(),
             versioned: load_versioned(connection)?,
@@ -83,6 +87,10 @@ impl Memory {
             if entry.run.is_behind() {
                 let place = (millis(entry.run.scheduled_for), entry.run.sequence);
                 memory.behind.entry(entry.run.job).or_default().insert(place);
+            }
+            if !entry.run.limits.is_empty() {
+                // Its line is looked at as soon as anybody asks.
+                memory.gates.recall(&entry.run, Timestamp::UNIX_EPOCH);
             }
             if matches!(entry.run.state, RunState::Running(_)) {
                 memory.running.insert(entry.run.sequence, entry);
@@ -189,6 +197,21 @@ fn load_waiting(connection: &Connection) -> Result<Waiting, Error> {
         waiting.add(lane, runs.unsigned_abs());
     }
     Ok(waiting)
+}
+
+/// Rules and tokens; permits are in the runs that hold them.
+fn load_gates(connection: &Connection) -> Result<Gates, Error> {
+    let mut gates = Gates::written();
+    for rule in crate::read::rules(connection)? {
+        gates.recall_rule(rule);
+    }
+    let mut statement = connection.prepare("select key, full_at from tokens").map_err(failed)?;
+    let mut rows = statement.query([]).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
+        let key: i64 = row.get(0).map_err(failed)?;
+        gates.recall_tokens(Key(key as u64), row.get(1).map_err(failed)?);
+    }
+    Ok(gates)
 }
 
 fn load_versioned(connection: &Connection) -> Result<HashSet<JobId>, Error> {

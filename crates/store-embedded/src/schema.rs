@@ -9,8 +9,11 @@ use crate::directory::sync_directory;
 use crate::error::OpenError;
 
 /// What came after the first format, in order.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0002_lapses.sql"), include_str!("migrations/0003_turns.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0002_lapses.sql"),
+    include_str!("migrations/0003_turns.sql"),
+    include_str!("migrations/0004_limits.sql"),
+];
 
 /// The format this version writes.
 pub(crate) const FORMAT: i64 = 1 + MIGRATIONS.len() as i64;
@@ -176,7 +179,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("punctual.db");
         let first = open_writer(&path, None, 4).unwrap();
-        first.execute_batch(&format!("drop table lapses; {OLD_READY} pragma user_version = 1;")).unwrap();
+        first
+            .execute_batch(&format!(
+                "drop table lapses; drop table limited; drop table tokens; drop table rules; {OLD_READY} \
+                 pragma user_version = 1;"
+            ))
+            .unwrap();
         drop(first);
         for _ in 0..2 {
             let connection = open_writer(&path, None, 4).unwrap();

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use punctual_domain::id::{JobId, OperationId, Sequence, ShardId, TenantId, Versi
 use punctual_domain::job::{JobState, Pause};
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::operation::{CatchUp, DeadLetters, Event, Kind};
+use punctual_domain::policy::limit::{Allowance, Allowed, Key, Limited, Limits};
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Limit, Run, RunState, StartBy, WaitingFor};
@@ -134,6 +136,15 @@ fn populate(directory: &Path) {
         let until = Some(world.after(600));
         paused.state = JobState::Paused(Pause { reason: None, by: None, since: world.now, until });
         world.try_put(world.put(paused, until)).await.unwrap();
+        let mut limited = world.job("limited");
+        limited.spec.queue = "slow".into();
+        world.try_put(world.put(limited.clone(), Some(world.now))).await.unwrap();
+        for _ in 0..2 {
+            let mut firing = world.firing(&limited, world.now);
+            firing.births[0].limits = one_at_once();
+            world.try_firing(firing).await.unwrap();
+            world.advance(Duration::from_secs(60));
+        }
         let mut queued = world.job("queued");
         queued.spec.policies.overlap = Overlap::QueueOne;
         world.try_put(world.put(queued.clone(), Some(world.now))).await.unwrap();
@@ -167,10 +178,10 @@ fn a_sound_directory_is_counted() {
         format: checked.format,
         shards: 16,
         tenants: 2,
-        jobs: 14,
-        due: 13,
+        jobs: 15,
+        due: 14,
         due_stale: 2,
-        open_runs: 6,
+        open_runs: 8,
         running: 1,
         history: 13,
         partitions: 1,
@@ -268,6 +279,11 @@ fn runs(connection: &Connection, table: &str, state: &str) -> rusqlite::Result<V
 fn write(connection: &Connection, table: &str, run: &Run, record: &[u8]) -> rusqlite::Result<()> {
     let sql = format!("insert or replace into {table} values (?1, ?2)");
     connection.execute(&sql, params![run.sequence.as_i64(), record]).map(|_| ())
+}
+
+fn one_at_once() -> Limits {
+    let allowed = Allowed::Own(Allowance { max: Some(NonZeroU32::MIN), rate: None });
+    Limits::new(vec![Limited { key: Key(7), breadth: 0, holds_retries: true, allowed }])
 }
 
 fn no_job() -> JobId {
@@ -429,6 +445,12 @@ const WRONGS: &[(Wrong, &str)] = &[
     (Sql("update ready set tenant = tenant + 1"), "waits among another tenant's"),
     (Sql("update delayed set shard = shard + 1"), "waits in another shard"),
     (Sql("update delayed set available_at = available_at + 1"), "waits for another time"),
+    (Sql("delete from limited"), "waits for a limit and does not stand in its line"),
+    (Sql("update limited set key = 8"), "stands in line for a limit that it does not wait for"),
+    (Sql("update limited set scheduled_for = 5"), "stands in line for a limit that it does not wait for"),
+    (Sql("insert into limited values (7, 1, 0, 5, 6)"), "run 6 stands in line for a limit"),
+    (Sql("insert into rules values ('x', x'79')"), "limit x"),
+    (Runs("open_runs", "pending", |run| run.passed = 9), "the limits of a run"),
     (Sql("delete from lapses"), "may start until a time and is not listed"),
     (Sql("update lapses set start_by = start_by + 1"), "may start until a time and is not listed"),
     (Sql("update lapses set shard = shard + 1"), "is listed and does not wait until then"),

@@ -10,12 +10,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::limit::Rule;
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::conformance::{Case, SHARDS};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
-    Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Planned, Put, Refused,
-    RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Advanced, Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures,
+    Firing, Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Planned, Put,
+    Refused, RuleChange, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject,
+    Trigger,
 };
 use punctual_store_embedded::{Embedded, Opening, Options};
 use tokio::sync::Mutex;
@@ -202,6 +204,18 @@ impl Store for Reopened {
 
     async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
         anew!(self, lapse(lapses, now))
+    }
+
+    async fn put_rules(&self, changes: Vec<RuleChange>, now: Timestamp) -> Result<(), Error> {
+        anew!(self, put_rules(changes, now))
+    }
+
+    async fn rules(&self) -> Result<Vec<Rule>, Error> {
+        anew!(self, rules())
+    }
+
+    async fn advance(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Advanced, Error> {
+        anew!(self, advance(shards, now, limit))
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

@@ -215,7 +215,7 @@ impl Postgres {
             match what {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
-                    entry.run.update(job);
+                    entry.run.update(job, &change.put.limits);
                     open.push(&entry, now);
                 }
                 OpenRuns::CancelPending => {

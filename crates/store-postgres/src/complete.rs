@@ -19,6 +19,7 @@ use crate::due::{DueColumns, INSERT_DUE, due_params};
 use crate::ended::end_jobs;
 use crate::error::Failed;
 use crate::fire::SHARE_SHARDS;
+use crate::limit::settle;
 use crate::open_runs::OpenColumns;
 use crate::overlap::release;
 use crate::partition::{Ended, FAILED, end};
@@ -62,7 +63,9 @@ impl Postgres {
         let mut answers: Vec<Option<Result<Concluded, Refused>>> = conclusions.iter().map(|_| None).collect();
         let (mut ended, mut revisions, mut places) = (Ended::default(), Vec::new(), HashMap::new());
         for (place, (conclusion, entry)) in conclusions.iter().zip(leased).enumerate() {
-            let Some(mut entry) = entry.filter(|_| conclusion.successor.is_none()) else { continue };
+            // What it holds is given back under its gates.
+            let is_plain = |entry: &Entry| conclusion.successor.is_none() && entry.run.limits.is_empty();
+            let Some(mut entry) = entry.filter(is_plain) else { continue };
             let revision = entry.revision;
             if conclude(&mut entry, conclusion, now).is_ok() && entry.run.state.is_ended() {
                 ended.push(&entry, now);
@@ -144,8 +147,9 @@ impl Postgres {
                 }
                 self.ensure(rows.ended(now).partitions).await?;
                 let released = rows.write(&transaction, &self.wakeups, now).await?;
-                transaction.commit(self).await?;
-                return Ok((answers, released));
+                let settled = transaction.commit(self).await?;
+                let settled = |run: Run| settle(&settled, run);
+                return Ok((answers.into_iter().map(|answer| answer.map(settled)).collect(), released));
             }
         })
     }

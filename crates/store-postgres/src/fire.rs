@@ -97,12 +97,11 @@ impl Postgres {
         firings: Vec<Firing>,
         now: Timestamp,
     ) -> Result<Vec<Result<Vec<Run>, Refused>>, Failed> {
-        if !firings.iter().any(|firing| is_ruled(&firing.births)) {
+        if !firings.iter().any(is_decided) {
             return self.fire_free(firings, now).await;
         }
-        let places: Vec<bool> = firings.iter().map(|firing| is_ruled(&firing.births)).collect();
-        let (ruled, free): (Vec<Firing>, Vec<Firing>) =
-            firings.into_iter().partition(|firing| is_ruled(&firing.births));
+        let places: Vec<bool> = firings.iter().map(is_decided).collect();
+        let (ruled, free): (Vec<Firing>, Vec<Firing>) = firings.into_iter().partition(is_decided);
         let mut free = self.fire_free(free, now).await?.into_iter();
         let mut ruled = self.fire_ruled(&ruled, now).await?.into_iter();
         Ok(places.iter().filter_map(|is_ruled| if *is_ruled { ruled.next() } else { free.next() }).collect())
@@ -144,7 +143,7 @@ impl Postgres {
         Ok(self.fired(answers, &refusals(&refused), now))
     }
 
-    /// Firings whose runs are decided against what is open of their jobs.
+    /// Firings whose runs are decided against what is open of their jobs, or have limits.
     async fn fire_ruled(
         &self,
         firings: &[Firing],
@@ -155,14 +154,20 @@ impl Postgres {
         let shards = shards(firings.iter().map(|firing| firing.due.key.job));
         let policies: Vec<(JobId, Overlap)> = firings
             .iter()
+            .filter(|firing| is_ruled(&firing.births))
             .filter_map(|firing| Some((firing.due.key.job, firing.births.first()?.overlap)))
             .collect();
         let (answers, refused) = transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;
             let share = transaction.prepare_cached(SHARE_SHARDS).await?;
             transaction.query(&share, &[&shards]).await?;
-            take_jobs(&transaction, policies.iter().map(|(job, _)| *job)).await?;
-            let open = look(&transaction, policies.iter().copied()).await?;
+            let open = match policies.is_empty() {
+                true => HashMap::new(),
+                false => {
+                    take_jobs(&transaction, policies.iter().map(|(job, _)| *job)).await?;
+                    look(&transaction, policies.iter().copied()).await?
+                }
+            };
             let mut sequences = sequences.iter().copied();
             let mut columns = Columns::default();
             let (mut answers, mut decided) = (Vec::new(), Vec::new());
@@ -190,7 +195,16 @@ impl Postgres {
                 fired.iter().map(|(firing, rest)| (firing.parent(), rest)).collect();
             self.follow(&transaction, &rest, now).await?;
             write_extras(&transaction, fired.iter().map(|(firing, _)| firing)).await?;
-            transaction.commit(self).await?;
+            let born = answers.iter().enumerate().filter(|(index, _)| !refused.contains_key(index));
+            let limited = born.flat_map(|(_, entries)| entries).filter(|entry| !entry.run.limits.is_empty());
+            let limited: Vec<(Entry, Timestamp)> = limited.map(|entry| (entry.clone(), now)).collect();
+            transaction.note(&limited);
+            let settled = transaction.commit(self).await?;
+            for entry in answers.iter_mut().flatten() {
+                if let Some(settled) = settled.get(&entry.run.sequence) {
+                    *entry = settled.clone();
+                }
+            }
             Ok((answers, refused))
         })?;
         Ok(self.fired(answers, &refused, now))
@@ -208,10 +222,12 @@ impl Postgres {
             fired[*place] = Err(refused.clone());
         }
         let mut moves = Moves::default();
+        // Those that have limits were counted when they were settled.
         fired
             .iter()
             .flatten()
             .flatten()
+            .filter(|entry| entry.run.limits.is_empty())
             .for_each(|entry| moves.push(entry.run.lane, None, Some(entry.line(now))));
         self.depth.apply(&moves);
         let is_held = |entry: &&Entry| entry.run.lease().is_some();
@@ -269,6 +285,11 @@ impl Postgres {
         transaction.commit(self).await?;
         Ok(refused)
     }
+}
+
+/// Whether a firing takes a transaction in which it is decided what becomes of it.
+fn is_decided(firing: &Firing) -> bool {
+    is_ruled(&firing.births) || firing.births.iter().any(|birth| !birth.limits.is_empty())
 }
 
 /// What was refused, by its place, and why.

@@ -20,6 +20,7 @@ mod history;
 mod jobs;
 mod lapse;
 mod leases;
+mod limit;
 mod migrate;
 mod open_runs;
 mod operations;

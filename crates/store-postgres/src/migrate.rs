@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// All migrations. The number is the place in the list, from 1.
-const MIGRATIONS: [Migration; 8] = [
+const MIGRATIONS: [Migration; 9] = [
     Migration { name: "start", sql: include_str!("../migrations/0001_start.sql"), compatible_with: 1 },
     // A node of the first schema owns all shards or none, and answers nobody while it owns none: those that come after
     // it wait until it goes.
@@ -51,6 +51,8 @@ const MIGRATIONS: [Migration; 8] = [
     },
     // Nodes of older schemas claim by lane and priority, whatever the tenant.
     Migration { name: "turns", sql: include_str!("../migrations/0008_turns.sql"), compatible_with: 1 },
+    // Nodes of older schemas know of no limits: they neither take permits nor give any back.
+    Migration { name: "limits", sql: include_str!("../migrations/0009_limits.sql"), compatible_with: 1 },
 ];
 
 /// The oldest schema that knows of several databases.

@@ -25,6 +25,9 @@ pub(crate) struct OpenColumns {
     pub(crate) record: Vec<Vec<u8>>,
     pub(crate) start_by: Vec<Option<i64>>,
     pub(crate) behind: Vec<Option<i64>>,
+    pub(crate) waits_on: Vec<Option<i64>>,
+    /// Those that have limits.
+    pub(crate) limited: Vec<(Entry, Timestamp)>,
     /// What that means for those who wait.
     pub(crate) moves: Moves,
 }
@@ -48,11 +51,17 @@ impl OpenColumns {
         self.queue.push(line_of(run).into_owned());
         self.record.push(entry.record());
         self.start_by.push(run.lapses_after().map(millis));
-        self.behind.push(run.is_behind().then(|| millis(run.scheduled_for)));
+        let is_ordered = run.is_behind() || run.is_limited();
+        self.behind.push(is_ordered.then(|| millis(run.scheduled_for)));
+        let waits_on = run.next_limit().filter(|_| run.is_limited());
+        self.waits_on.push(waits_on.map(|limited| limited.key.0 as i64));
+        if !run.limits.is_empty() || entry.had.is_some() {
+            self.limited.push((entry.clone(), now));
+        }
     }
 }
 
-/// The parameters $1 to $15 of a statement.
+/// The parameters $1 to $16 of a statement.
 macro_rules! open_params {
     ($columns:expr) => {
         [
@@ -71,6 +80,7 @@ macro_rules! open_params {
             &$columns.record,
             &$columns.start_by,
             &$columns.behind,
+            &$columns.waits_on,
         ]
     };
 }
@@ -79,10 +89,10 @@ pub(crate) use open_params;
 /// Writes open runs, new or changed. Whether others wait for one is not told by the run, and stays.
 pub(crate) const WRITE_OPEN: &str = "
 insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker, queue,
-    record, start_by, behind)
+    record, start_by, behind, waits_on)
 select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::smallint[], $5::int[], $6::bigint[],
     $7::bigint[], $8::int[], $9::int[], $10::uuid[], $11::uuid[], $12::text[], $13::bytea[], $14::bigint[],
-    $15::bigint[])
-on conflict (seq) do update set line = excluded.line, behind = excluded.behind, available_at = excluded.available_at,
+    $15::bigint[], $16::bigint[])
+on conflict (seq) do update set line = excluded.line, behind = excluded.behind, waits_on = excluded.waits_on, available_at = excluded.available_at,
     claimed_at = case when excluded.worker is null then null else open_runs.claimed_at end, revision = excluded.revision, worker = excluded.worker,
     record = excluded.record, start_by = excluded.start_by";

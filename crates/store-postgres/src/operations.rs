@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::change::{Change, TAKE_SHARDS, insert_ledger, ledger_columns};
 use crate::error::{Failed, damaged, failed};
 use crate::fire::SHARE_SHARDS;
+use crate::limit::settle;
 use crate::overlap::admit;
 use crate::people::{acknowledge, redrive};
 use crate::postgres::{Postgres, transact};
@@ -64,9 +65,11 @@ impl Postgres {
             let sequences = self.sequences.take(self, births, now).await?;
             answers.push(transact!(self, |client| {
                 let transaction = Work::begin(&mut client).await?;
-                let answer = self.take_step(&transaction, &step, &sequences, now).await?;
-                if answer.is_ok() {
-                    transaction.commit(self).await?;
+                let mut answer = self.take_step(&transaction, &step, &sequences, now).await?;
+                if let Ok(stepped) = &mut answer {
+                    let settled = transaction.commit(self).await?;
+                    let runs = std::mem::take(&mut stepped.runs);
+                    stepped.runs = runs.into_iter().map(|run| settle(&settled, run)).collect();
                 }
                 Ok(answer)
             })?);

@@ -155,8 +155,9 @@ impl Decided {
         let mut decided = Decided { replaces, skipped, ..Decided::default() };
         let mut entries = Vec::with_capacity(born.len());
         for (admitted, sequence) in born.into_iter().zip(sequences) {
-            let is_behind = admitted.is_behind;
-            let entry = Entry::born(admitted.into_run(of, sequence, now));
+            let (is_behind, worker) = (admitted.is_behind, admitted.birth.claimed_by);
+            let mut entry = Entry::born(admitted.into_run(of, sequence, now));
+            entry.wish = worker.filter(|_| !is_behind && entry.run.lease().is_none());
             match is_behind {
                 true => decided.behind.push(entry.clone()),
                 false => decided.started.push(sequence),

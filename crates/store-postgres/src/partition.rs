@@ -97,6 +97,8 @@ pub(crate) struct Ended {
     pub(crate) job: Vec<Uuid>,
     pub(crate) keep_until: Vec<i64>,
     pub(crate) record: Vec<Vec<u8>>,
+    /// Those that had limits.
+    pub(crate) limited: Vec<(Entry, Timestamp)>,
     /// Where they go.
     pub(crate) partitions: HashSet<Partition>,
     /// What that means for those who wait.
@@ -120,6 +122,9 @@ impl Ended {
         self.job.push(job_uuid(run.job));
         self.keep_until.push(millis(now.checked_add(kept_for).unwrap_or(now)));
         self.record.push(entry.record());
+        if entry.had.is_some() {
+            self.limited.push((entry.clone(), now));
+        }
     }
 }
 
@@ -210,5 +215,6 @@ pub(crate) async fn end(transaction: &Work<'_>, ended: &Ended) -> Result<(), Fai
     let insert = transaction.prepare_cached(END).await?;
     transaction.execute(&insert, &ended.values()).await?;
     transaction.moved(&ended.moves);
+    transaction.note(&ended.limited);
     Ok(())
 }

@@ -11,6 +11,7 @@ use punctual_store::record::decode_run;
 use crate::client::Client;
 use crate::error::Failed;
 use crate::fire::SHARE_SHARDS;
+use crate::limit::settle;
 use crate::open_runs::OpenColumns;
 use crate::overlap::{look, mark, take_jobs};
 use crate::postgres::{Postgres, transact};
@@ -38,8 +39,8 @@ impl Postgres {
             let answer: Result<Run, Refused> = transact!(self, |client| {
                 let transaction = Work::begin(&mut client).await?;
                 let answer = redrive(&transaction, *id, now).await?;
-                transaction.commit(self).await?;
-                Ok(answer)
+                let settled = transaction.commit(self).await?;
+                Ok(answer.map(|run| settle(&settled, run)))
             })?;
             answers.push(match answer {
                 Err(Refused::NoRun) => Err(self.why_not(*id, "redriven").await?),

@@ -13,13 +13,14 @@ use crate::ended::{HOLD, LOOK_AT_LISTS};
 use crate::fire::{FIRE, PROGRESS};
 use crate::jobs::{JOB_VERSIONS, PLANNED};
 use crate::lapse::{CORRECT, LAPSED, NEXT_LAPSE};
+use crate::limit;
 use crate::overlap::{ACCOUNTED, AHEAD, FIRST_BEHIND, HOLD_AHEAD, LEFT_BEHIND, LOOK, MARK};
 use crate::placement::{RENEW, TAKE_OVER};
 use crate::postgres::Postgres;
 use crate::put_jobs::HOLDERS;
 use crate::turns::{PEEK, PEEK_OF_LINES, TAKE, TAKE_OF_LINES, WHO, WHO_OF_LINES};
 
-const STATEMENTS: [(&str, &str); 33] = [
+const STATEMENTS: [(&str, &str); 39] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
@@ -53,6 +54,12 @@ const STATEMENTS: [(&str, &str); 33] = [
     ("ACCOUNTED", ACCOUNTED),
     ("LEFT_BEHIND", LEFT_BEHIND),
     ("TAKE_OVER", TAKE_OVER),
+    ("LOCK_GATES", limit::LOCK),
+    ("WRITE_GATES", limit::WRITE),
+    ("PEEK_AT_LINES", limit::PEEK),
+    ("HEADS", limit::HEADS),
+    ("RIPE", limit::RIPE),
+    ("COMING", limit::COMING),
 ];
 
 /// Those that have an order of their own index.
@@ -63,6 +70,7 @@ const COUNT_EMPTY: &str = "
 alter table due set (autovacuum_enabled = off); alter table jobs set (autovacuum_enabled = off);
 alter table job_versions set (autovacuum_enabled = off); alter table job_keys set (autovacuum_enabled = off);
 alter table open_runs set (autovacuum_enabled = off); alter table shards set (autovacuum_enabled = off);
+alter table gates set (autovacuum_enabled = off);
 alter table ended_lists set (autovacuum_enabled = off); alter table ledger set (autovacuum_enabled = off);
 insert into due select n % 256, n, 1, 1, gen_random_uuid(), 1, n from generate_series(1, 5000) n;
 insert into jobs select gen_random_uuid(), 1, 1, 0, 0, null, '' from generate_series(1, 5000);
@@ -70,12 +78,13 @@ insert into job_versions select id, version, tenant, record from jobs;
 insert into job_keys select 1, id::text, id from jobs;
 insert into open_runs
     select n, 1, n % 3, 1, 0, n, n, 0, 1, gen_random_uuid(), null, 'default', '' from generate_series(1, 5000) n;
+insert into gates (key, breadth, shard, next_at) select n, 1, 1, n from generate_series(1, 5000) n;
 insert into ledger select id, 1, 1, 1, 0, 1, 1 from jobs;
 insert into ended_lists (forget_at, count, jobs, versions) select n, 0, '{}', '{}' from generate_series(1, 5000) n;
 delete from due; delete from jobs; delete from job_versions; delete from job_keys; delete from open_runs;
-delete from ended_lists; delete from shards; delete from ledger;
+delete from ended_lists; delete from shards; delete from ledger; delete from gates;
 analyze due; analyze jobs; analyze job_versions; analyze job_keys; analyze open_runs; analyze ended_lists; analyze shards;
-analyze ledger";
+analyze ledger; analyze gates";
 
 #[tokio::test]
 async fn statements_over_lists_go_by_an_index_whatever_was_counted() {

@@ -6,11 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::limit::Rule;
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
-    Health, Heartbeat, Held, Hint, JobFilter, Kinds, Lapse, Lapsed, OperationFilter, Page, PageRequest, Planned,
-    Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Advanced, Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures,
+    Firing, Health, Heartbeat, Held, Hint, JobFilter, Kinds, Lapse, Lapsed, OperationFilter, Page,
+    PageRequest, Planned, Put, Refused, RuleChange, RunDetail, RunFilter, Runnable, Shards, Step, Stepped,
+    Store, Stored, Subject, Trigger,
 };
 
 use crate::calls::Calls;
@@ -308,6 +310,18 @@ impl Store for Postgres {
 
     async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
         self.write("lapse", self.lapse(&lapses, now)).await
+    }
+
+    async fn put_rules(&self, changes: Vec<RuleChange>, now: Timestamp) -> Result<(), Error> {
+        self.write("put_rules", self.put_rules(&changes, now)).await
+    }
+
+    async fn rules(&self) -> Result<Vec<Rule>, Error> {
+        self.read("rules", || self.rules()).await
+    }
+
+    async fn advance(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Advanced, Error> {
+        self.write("advance", self.advance(shards, now, limit)).await
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

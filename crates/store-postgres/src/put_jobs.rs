@@ -16,6 +16,7 @@ use crate::due::{DueColumns, INSERT_DUE, due_params};
 use crate::ended::end_jobs;
 use crate::error::Failed;
 use crate::fire::SHARE_SHARDS;
+use crate::limit::settle;
 use crate::open_runs::{OpenColumns, WRITE_OPEN, open_params};
 use crate::overlap::{admit, take_jobs};
 use crate::postgres::{Postgres, transact};
@@ -103,8 +104,9 @@ impl Postgres {
                 }
                 answers.push(self.trigger_one(&transaction, trigger, *sequence, now).await?);
             }
-            transaction.commit(self).await?;
-            Ok(answers)
+            let settled = transaction.commit(self).await?;
+            let settled = |run: Run| settle(&settled, run);
+            Ok(answers.into_iter().map(|answer| answer.map(settled)).collect())
         })
     }
 }
@@ -242,6 +244,12 @@ async fn write(transaction: &Work<'_>, new: &[&Change], now: Timestamp) -> Resul
 }
 
 pub(crate) async fn write_open(transaction: &Work<'_>, open: &OpenColumns) -> Result<(), Failed> {
+    transaction.note(&open.limited);
+    write_rows(transaction, open).await
+}
+
+/// The same for runs whose limits are settled.
+pub(crate) async fn write_rows(transaction: &Work<'_>, open: &OpenColumns) -> Result<(), Failed> {
     if open.seq.is_empty() {
         return Ok(());
     }
@@ -294,8 +302,8 @@ impl Change {
     pub(crate) fn of(mut put: Put, sequence: Option<Sequence>, now: Timestamp) -> Result<Self, Error> {
         let record = job_record(&put.job)?;
         let born = put.birth.take().zip(sequence).map(|(birth, sequence)| {
-            let (run, attempts) = birth.into_run((&*put.job).into(), sequence, now);
-            Entry::born((run, attempts))
+            let wish = birth.claimed_by;
+            Entry { wish, ..Entry::born(birth.into_run((&*put.job).into(), sequence, now)) }
         });
         Ok(Change { put, record, born })
     }

@@ -70,6 +70,7 @@ impl Postgres {
             done += self.forget_jobs(now, limit).await?;
         }
         done += self.release_left_behind(at, limit).await?;
+        self.forget_gates(at, limit).await?;
         client.execute(FORGET_VERSIONS, &[]).await.map_err(failed)?;
         client.execute(FORGET_WORKERS, &[&now]).await.map_err(failed)?;
         Ok(done)

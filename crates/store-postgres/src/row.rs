@@ -25,18 +25,23 @@ pub(crate) struct Entry {
     pub(crate) revision: i32,
     /// Where its row stands; nothing if it has none yet.
     pub(crate) stands: Option<i16>,
+    /// As it was read, if it has limits: what it held then is given back by whoever changes it.
+    pub(crate) had: Option<Box<Run>>,
+    /// Whom it is born for, if it has limits to pass before.
+    pub(crate) wish: Option<WorkerId>,
 }
 
 impl Entry {
     /// A run that is born.
     pub(crate) fn born((run, attempts): (Run, Vec<Attempt>)) -> Self {
-        Entry { run, attempts, revision: 0, stands: None }
+        Entry { run, attempts, revision: 0, stands: None, had: None, wish: None }
     }
 
     /// From a row of sequence, revision, record and line.
     pub(crate) fn read(row: &Row) -> Result<Self, Error> {
         let (run, attempts) = decode_run(Sequence::from_i64(row.get(0)), row.get::<_, &[u8]>(2))?;
-        Ok(Entry { run, attempts, revision: row.get(1), stands: Some(row.get(3)) })
+        let had = (!run.limits.is_empty()).then(|| Box::new(run.clone()));
+        Ok(Entry { run, attempts, revision: row.get(1), stands: Some(row.get(3)), had, wish: None })
     }
 
     pub(crate) fn record(&self) -> Vec<u8> {
@@ -54,6 +59,8 @@ impl Entry {
         match self.run.state {
             RunState::Running(_) => RUNNING,
             _ if self.run.is_behind() => BEHIND,
+            _ if self.run.is_limited() => LIMITED,
+            _ if !self.run.has_passed() => COMING,
             _ if self.run.available_at > now => DELAYED,
             _ if !self.run.requires.is_empty() => REQUIRING,
             _ => READY,
@@ -71,6 +78,11 @@ pub(crate) const RUNNING: i16 = 2;
 pub(crate) const BEHIND: i16 = 3;
 /// It may be claimed by workers that have what it requires.
 pub(crate) const REQUIRING: i16 = -1;
+
+/// It waits for one of its limits.
+pub(crate) const LIMITED: i16 = -2;
+/// It has not come to the gates of its limits.
+pub(crate) const COMING: i16 = -3;
 
 /// The states of jobs, as a column.
 pub(crate) const ACTIVE: i16 = 0;

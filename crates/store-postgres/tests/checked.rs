@@ -116,6 +116,23 @@ const DAMAGES: &[Damage] = &[
         "and there is none that would let them go on",
     ),
     Damage("update open_runs set line = 5 where line = 1", "waits in 0 lines"),
+    Damage(
+        "update open_runs set line = 1 where line = -2",
+        "waits for a limit and does not stand in its line",
+    ),
+    Damage(
+        "update open_runs set waits_on = 5 where line = -2",
+        "waits for a limit and does not stand in its line",
+    ),
+    Damage(
+        "update open_runs set behind = 5 where line = -2",
+        "waits for a limit and does not stand in its line",
+    ),
+    Damage("update gates set held = held + 1 where key = 1", "gate 1 says that 2 hold a permit, and 1 do"),
+    Damage("update gates set waiting = 0 where key = 2", "gate 2 says that 0 wait, and 1 do"),
+    Damage("delete from gates where key = -1", "gate -1 says that 0 hold a permit, and 1 do"),
+    Damage("insert into gates (key, breadth, shard, held) values (99, 0, 0, 3)", "gate 99 says that 3 hold"),
+    Damage("update rules set record = '{'", "limit all"),
     Damage("update open_runs set available_at = available_at + 1", "waits for another time than its own"),
     Damage("update open_runs set shard = (shard + 1) % 16", "waits in another shard than its own"),
     Damage("update open_runs set queue = 'other'", "waits in another queue than its own"),

@@ -9,6 +9,7 @@ mod attendance;
 pub mod check;
 mod error;
 mod figures;
+mod gates;
 mod health;
 mod kinds;
 mod line;
@@ -27,6 +28,7 @@ pub use admission::{Admission, Admitted, is_ruled};
 pub use attendance::{Attendance, Attendances};
 pub use error::{Error, Refused};
 pub use figures::{Durations, Fault, Figures, Replica, Waiting};
+pub use gates::{GO_ON_MAX, Gates, Passage};
 pub use health::Health;
 pub use kinds::Kinds;
 pub use line::{MARK, line_of, may_take};
@@ -36,8 +38,9 @@ pub use memory::Memory;
 pub use page::{EXAMINED_MAX, Page, PageRequest};
 pub use store::{Hint, LOOK_AHEAD, Store};
 pub use verbs::{
-    Birth, Cancellation, Carry, CarryTo, Claim, Concluded, Conclusion, Due, DueKey, DuePage, DueQuery,
-    DueWhen, Effect, Expect, Firing, Heartbeat, Held, Home, JobFilter, Lapse, Lapsed, MoveState, MoveStep,
-    Moved, OpenRuns, OperationFilter, Otherwise, Parent, Planned, Put, RunDetail, RunFilter, Runnable,
-    Shards, Step, Stepped, Stored, Subject, Successor, Trigger, ledger_entry,
+    Advanced, Birth, Cancellation, Carry, CarryTo, Claim, Concluded, Conclusion, Due, DueKey, DuePage,
+    DueQuery, DueWhen, Effect, Expect, Firing, Heartbeat, Held, Home, JobFilter, Lapse, Lapsed, MoveState,
+    MoveStep, Moved, OpenRuns, OperationFilter, Otherwise, Parent, Planned, Put, RuleChange, RunDetail,
+    RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Successor, Trigger, claim_born,
+    ledger_entry,
 };

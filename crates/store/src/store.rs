@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::limit::Rule;
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 
 use crate::attendance::Attendance;
@@ -14,9 +15,9 @@ use crate::health::Health;
 use crate::lists::Lists;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
-    Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, Home,
-    JobFilter, Lapse, Lapsed, MoveStep, Moved, OperationFilter, Planned, Put, RunDetail, RunFilter, Runnable,
-    Shards, Step, Stepped, Stored, Subject, Trigger,
+    Advanced, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held,
+    Home, JobFilter, Lapse, Lapsed, MoveStep, Moved, OperationFilter, Planned, Put, RuleChange, RunDetail,
+    RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Trigger,
 };
 
 /// How far ahead a node may look in a store that others write to as well. What they make due sooner than this, it
@@ -218,6 +219,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// Ends waiting runs that may not start any more.
     async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error>;
+
+    // Limits.
+
+    /// Sets and takes away rules of administrators. Runs that are in line go on by them when [`Store::advance`] is called next.
+    async fn put_rules(&self, changes: Vec<RuleChange>, now: Timestamp) -> Result<(), Error>;
+
+    /// All rules of administrators, by name.
+    async fn rules(&self) -> Result<Vec<Rule>, Error>;
+
+    /// Lets at most so many runs go on to whom something has come with time: tokens, another rule, or their own time, with which
+    /// they come to their gates. Of gates and runs in these shards.
+    async fn advance(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Advanced, Error>;
 
     // History and dead letters.
 

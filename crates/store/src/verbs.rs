@@ -10,6 +10,7 @@ use punctual_domain::job::{Job, JobState, Lane};
 use punctual_domain::ledger::Fate;
 use punctual_domain::lifecycle::{self, Event, Verdict};
 use punctual_domain::operation::{self, Operation};
+use punctual_domain::policy::limit::{Limits, Rule};
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Run, RunState, StartBy, WaitingFor};
@@ -129,6 +130,8 @@ pub struct Put {
     pub birth: Option<Birth>,
     /// What happens to its open runs.
     pub open_runs: OpenRuns,
+    /// What limits its runs from now on, for those that take the new version.
+    pub limits: Limits,
     /// Its runs may overlap from now on: those that wait for an earlier one go on.
     pub lets_overlap: bool,
     /// Slots that this change skips.
@@ -284,10 +287,12 @@ pub struct Birth {
     pub overlap: Overlap,
     /// The slot before it, with which it shares an entry of the ledger if overlap skips both.
     pub previous: Option<Timestamp>,
+    /// What limits it.
+    pub limits: Limits,
 }
 
 impl Birth {
-    /// The run that is born, and its first attempt if it is born running.
+    /// The run that is born, and its first attempt if it is born running; it has not passed its limits yet.
     pub fn into_run(self, of: Parent, sequence: Sequence, now: Timestamp) -> (Run, Vec<Attempt>) {
         let mut run = Run {
             sequence,
@@ -319,16 +324,23 @@ impl Birth {
             // A slot of the past is not late: its time begins when it may run.
             turn_at: (self.cause == Cause::Backfill).then_some(self.available_at.max(now)),
             is_cancel_requested: false,
+            limits: self.limits,
+            passed: 0,
             correlation_id: self.correlation_id,
         };
         let mut attempts = Vec::new();
-        if let Some(worker) = self.claimed_by
-            && lifecycle::apply(&mut run, Event::Claimed { worker, at: now }).is_ok()
-        {
-            attempts.push(Attempt { number: run.attempt, worker, claimed_at: now, report: None });
+        // One that has limits is claimed when it has passed them.
+        if let Some(worker) = self.claimed_by {
+            attempts.extend(claim_born(&mut run, worker, now));
         }
         (run, attempts)
     }
+}
+
+/// Leases a run to a worker in the commit that gives birth to it, if it may be claimed.
+pub fn claim_born(run: &mut Run, worker: WorkerId, now: Timestamp) -> Option<Attempt> {
+    lifecycle::apply(run, Event::Claimed { worker, at: now }).ok()?;
+    Some(Attempt { number: run.attempt, worker, claimed_at: now, report: None })
 }
 
 /// Whose run it is, in which version.
@@ -503,6 +515,24 @@ pub struct Lapsed {
     /// The runs, the longest overdue first.
     pub runs: Vec<Run>,
     /// When the first of the others lapses, whenever that is.
+    pub next_at: Option<Timestamp>,
+}
+
+/// A rule of an administrator is set, or taken away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleChange {
+    /// Its name.
+    pub name: Arc<str>,
+    /// As it shall be; none to take it away.
+    pub rule: Option<Rule>,
+}
+
+/// Runs that went on through the gates of their limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Advanced {
+    /// How many.
+    pub runs: u64,
+    /// When the first of the lines goes on that wait for a time.
     pub next_at: Option<Timestamp>,
 }
 

@@ -169,6 +169,8 @@ fn leased(number: u64, target: Target) -> Leased {
         redriven_at: None,
         turn_at: None,
         is_cancel_requested: false,
+        limits: Default::default(),
+        passed: 0,
         correlation_id: None,
     };
     let worker = WorkerId::new(Timestamp::UNIX_EPOCH, 1);

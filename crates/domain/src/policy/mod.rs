@@ -3,9 +3,12 @@
 
 pub mod catch_up;
 pub mod failures;
+pub mod gate;
+pub mod limit;
 pub mod overlap;
 pub mod retention;
 pub mod retry;
+pub mod template;
 pub mod timeouts;
 
 /// All policies of a job.
@@ -19,6 +22,10 @@ pub struct Policies {
     pub retry: retry::Retry,
     /// How long things may take.
     pub timeouts: timeouts::Timeouts,
+    /// How many runs go on at once; as many as there are, unless said otherwise.
+    pub concurrency: Option<limit::Concurrency>,
+    /// How fast they start.
+    pub rate: Option<limit::RateLimit>,
     /// How long history is kept.
     pub retention: retention::Retention,
 }

@@ -9,11 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::limit::Rule;
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Effect, Error, Firing,
-    Heartbeat, Held, JobFilter, Lapse, Lapsed, Lists, Memory, OperationFilter, Page, PageRequest, Planned,
-    Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Advanced, Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Effect, Error,
+    Firing, Heartbeat, Held, JobFilter, Lapse, Lapsed, Lists, Memory, OperationFilter, Page, PageRequest,
+    Planned, Put, Refused, RuleChange, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored,
+    Subject, Trigger,
 };
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -223,6 +225,7 @@ between! {
         fn cancel(cancellations: Vec<Cancellation>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn lapse(lapses: Vec<Lapse>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn redrive(runs: &[RunId], now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn put_rules(changes: Vec<RuleChange>, now: Timestamp) -> ();
     }
     fn acquire(owner: WorkerId, shards: Shards, ttl: Duration, now: Timestamp) -> Vec<(ShardId, Epoch)>;
     fn attend(attendance: Attendance, ttl: Duration, now: Timestamp) -> ();
@@ -242,6 +245,8 @@ between! {
     fn claim(claim: Claim, now: Timestamp) -> Vec<Run>;
     fn heartbeat(worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat;
     fn expired(lease: Duration, now: Timestamp, limit: usize) -> Vec<Run>;
+    fn rules() -> Vec<Rule>;
+    fn advance(shards: &Shards, now: Timestamp, limit: usize) -> Advanced;
     fn run(id: RunId) -> Option<RunDetail>;
     fn runs(filter: &RunFilter, page: PageRequest<Sequence>) -> Page<Run, Sequence>;
     fn ledger(job: JobId, page: PageRequest<Timestamp>) -> Page<LedgerEntry, Timestamp>;

@@ -8,6 +8,7 @@ pub(crate) mod dead_letter;
 pub(crate) mod explain;
 pub(crate) mod forecast;
 pub(crate) mod job;
+pub(crate) mod limit;
 mod many;
 pub(crate) mod migrate;
 pub(crate) mod moment;

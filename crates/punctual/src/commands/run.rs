@@ -127,6 +127,7 @@ enum WaitingFor {
     Capacity,
     Retry,
     EarlierRun,
+    Limit,
 }
 
 /// The word of a choice, as the API has it.

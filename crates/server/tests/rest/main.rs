@@ -14,5 +14,6 @@ mod many;
 mod openapi;
 mod operations;
 mod refused;
+mod sharing;
 mod why;
 mod world;

@@ -18,12 +18,12 @@ fn collect(connection: &Connection) -> Result<(), Error> {
         .execute_batch(
             "create temp table heads (seq integer primary key, job blob not null, version integer not null, \
              tenant integer not null, is_running integer not null, available_at integer not null, \
-             queue text not null, shard integer not null, lapses_after integer)",
+             queue text not null, shard integer not null, lapses_after integer, waits_on integer, scheduled_for integer)",
         )
         .map_err(failed)?;
     let transaction = connection.unchecked_transaction().map_err(failed)?;
     let mut insert = transaction
-        .prepare("insert into temp.heads values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")
+        .prepare("insert into temp.heads values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")
         .map_err(failed)?;
     super::tables::each(connection, &format!("select {COLUMNS} from open_runs order by seq"), |row| {
         let Ok(entry) = row::read(row) else { return Ok(()) };
@@ -38,7 +38,9 @@ fn collect(connection: &Connection) -> Result<(), Error> {
                 millis(run.available_at),
                 &*line_of(&run),
                 run.job.shard().0,
-                run.lapses_after().map(millis)
+                run.lapses_after().map(millis),
+                run.next_limit().filter(|_| run.is_limited()).map(|limited| limited.key.0 as i64),
+                millis(run.scheduled_for)
             ])
             .map(|_| ())
             .map_err(failed)

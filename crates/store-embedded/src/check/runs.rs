@@ -219,6 +219,12 @@ fn open(checked: &mut Checked, run: &Run, places: i64) {
                 checked.find("open_runs", format!("run {id} waits for an earlier run and in a line"));
             }
         }
+        // Whether it stands in the line of its limit is asked of that line.
+        RunState::Pending(_) if run.is_limited() => {
+            if places != 0 {
+                checked.find("open_runs", format!("run {id} waits for a limit and in another line"));
+            }
+        }
         RunState::Pending(_) if places != 1 => {
             checked.find("open_runs", format!("run {id} waits in {places} lines, and not in one"));
         }

@@ -23,6 +23,8 @@ pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("job_keys", |checked| keys(checked, connection));
     checked.attempt("job_versions", |checked| versions(checked, connection));
     checked.attempt("ready", |checked| lines(checked, connection));
+    checked.attempt("limited", |checked| limited(checked, connection));
+    checked.attempt("rules", |checked| rules(checked, connection));
     checked.attempt("lapses", |checked| lapses(checked, connection));
     checked.attempt("partitions", |checked| partitions(checked, connection));
     checked.attempt("ledger", |checked| ledger(checked, connection));
@@ -131,6 +133,38 @@ fn lines(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
         })?;
     }
     Ok(())
+}
+
+/// What stands in the line of a limit is an open run that waits for it, and the other way round.
+fn limited(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    // Before this format there were none.
+    if checked.format < 3 {
+        return Ok(());
+    }
+    let sql = "select l.seq, h.seq is not null and h.waits_on is l.key and h.scheduled_for = l.scheduled_for \
+               from limited l left join temp.heads h on h.seq = l.seq";
+    each(connection, sql, |row| {
+        if !row.get::<_, bool>(1).map_err(failed)? {
+            let run: i64 = row.get(0).map_err(failed)?;
+            checked
+                .find("limited", format!("run {run} stands in line for a limit that it does not wait for"));
+        }
+        Ok(())
+    })?;
+    let sql = "select h.seq from temp.heads h where h.waits_on is not null and not exists \
+               (select 1 from limited l where l.key = h.waits_on and l.seq = h.seq)";
+    each(connection, sql, |row| {
+        let run: i64 = row.get(0).map_err(failed)?;
+        checked.find("limited", format!("run {run} waits for a limit and does not stand in its line"));
+        Ok(())
+    })
+}
+
+fn rules(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    match checked.format < 3 {
+        true => Ok(()),
+        false => read::rules(connection).map(|_| ()),
+    }
 }
 
 /// What is listed with a time to start until is an open run that waits and has it, and the other way round.

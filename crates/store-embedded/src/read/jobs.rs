@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, ShardId, TenantId, Version};
+use punctual_domain::policy::limit::Rule;
 use punctual_domain::{Sequence, Tenant};
 use punctual_schedule::Progress;
-use punctual_store::record::{PlannedReader, decode_job};
+use punctual_store::record::{PlannedReader, decode_job, decode_rule};
 use punctual_store::{
     Due, DueKey, DuePage, DueQuery, EXAMINED_MAX, Error, JobFilter, Page, PageRequest, Planned, Shards,
     Stored, Subject,
@@ -254,6 +255,18 @@ pub(crate) fn next_available_at(
         }
     }
     Ok(None)
+}
+
+pub(crate) fn rules(connection: &Connection) -> Result<Vec<Rule>, Error> {
+    let mut statement =
+        connection.prepare_cached("select name, record from rules order by name").map_err(failed)?;
+    let mut rows = statement.query([]).map_err(failed)?;
+    let mut rules = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        let (name, record): (String, Vec<u8>) = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
+        rules.push(decode_rule(&name, &record)?);
+    }
+    Ok(rules)
 }
 
 pub(crate) fn tenants(connection: &Connection) -> Result<Vec<Tenant>, Error> {

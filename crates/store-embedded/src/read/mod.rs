@@ -6,8 +6,8 @@ mod runs;
 mod search;
 
 pub(crate) use jobs::{
-    count_due, due, is_due, job_by_key, job_versions, jobs, kept_jobs, list_jobs, next_available_at, planned, read_job,
-    request, tenants,
+    count_due, due, is_due, job_by_key, job_versions, jobs, kept_jobs, list_jobs, next_available_at, planned,
+    read_job, request, rules, tenants,
 };
 pub(crate) use operations::{decode, operation, operations, runnable};
 pub(crate) use runs::{lapsed, ledger, run};

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, OperationId, Sequence, TenantId, Version};
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::{LedgerEntry, Tenant};
-use punctual_store::record::{decode_job, fate_of};
+use punctual_store::record::{decode_job, decode_rule, fate_of};
 use punctual_store::transfer::{EndedJob, EndedRun, Kind, Piece, Place};
 use punctual_store::{Due, DueKey, Error, RunDetail, Subject};
 use rusqlite::{Connection, Row, ToSql, params};
@@ -117,6 +117,15 @@ pub(super) fn pieces(
             read.each(sql, params![tenant, key], request)
         }
         Kind::EndedJobs => ended_jobs(&read, after.numbers::<3>()?),
+        Kind::Rules => {
+            let sql = "select name, record from rules where name > ?1 order by name";
+            read.each(sql, params![after.first::<String>()?.unwrap_or_default()], |row| {
+                let (name, record): (String, Vec<u8>) =
+                    (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
+                let rule = decode_rule(&name, &record)?;
+                Ok((name, Piece::Rule(rule)))
+            })
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use punctual_domain::id::{JobId, Sequence, TenantId, Version};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Run, RunState};
-use punctual_store::record::{decode_job, encode_job, encode_operation, encode_run, fate_code};
+use punctual_store::record::{decode_job, encode_job, encode_operation, encode_rule, encode_run, fate_code};
 use punctual_store::transfer::{EndedJob, EndedRun, Piece};
 use punctual_store::{Error, RunDetail, Stored, line_of};
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
@@ -76,6 +76,10 @@ pub(super) fn import(
                 ],
             )?,
             Piece::EndedJob(job) => ended.push(job),
+            Piece::Rule(rule) => import.line(
+                "insert or replace into rules values (?1, ?2)",
+                params![&*rule.name, encode_rule(&rule)?],
+            )?,
         }
     }
     import.ended_jobs(ended)
@@ -135,7 +139,18 @@ impl Import<'_> {
         match run.state {
             RunState::Running(_) => Ok(()),
             _ if run.is_behind() => Ok(()),
-            _ if run.available_at > self.now => self.line(
+            _ if run.is_limited() => self.line(
+                "insert or replace into limited values (?1, ?2, ?3, ?4, ?5)",
+                params![
+                    run.next_limit().map_or(0, |limited| limited.key.0 as i64),
+                    run.lane.rank(),
+                    urgency(run),
+                    millis(run.scheduled_for),
+                    sequence
+                ],
+            ),
+            // One that has not come to its gates yet comes to them when it is promoted.
+            _ if run.available_at > self.now || !run.has_passed() => self.line(
                 "insert or replace into delayed values (?1, ?2, ?3)",
                 params![millis(run.available_at), sequence, run.job.shard().0],
             ),

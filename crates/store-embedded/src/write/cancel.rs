@@ -47,9 +47,11 @@ impl Batch<'_> {
                 return Ok(Err(refused));
             }
             self.dequeue(&before)?;
+            self.memory.gates.give_back(&before, &run);
             self.end(&entry)?;
             self.succeed(run.job, successor, now)?;
             self.release(run.job, now)?;
+            self.go_on(now)?;
         } else {
             self.keep_open(entry, now)?;
         }
@@ -80,6 +82,7 @@ impl Batch<'_> {
         self.line(&format!("delete from {table} where seq = ?1"), params![sequence])?;
         self.line("delete from dead_letters where seq = ?1", params![sequence])?;
         self.line("delete from failures where seq = ?1", params![sequence])?;
+        self.arrive(&mut entry.run, now)?;
         let run = entry.run.clone();
         self.memory.by_job.entry(run.job).or_default().push(run.sequence);
         self.keep_open(entry, now)?;

@@ -204,7 +204,7 @@ impl Batch<'_> {
     }
 
     /// Runs whose time has come get their turn.
-    fn promote(&mut self, now: Timestamp) -> Result<(), Error> {
+    pub(super) fn promote(&mut self, now: Timestamp) -> Result<(), Error> {
         let due: Vec<i64> = {
             let mut statement = self
                 .connection
@@ -218,8 +218,13 @@ impl Batch<'_> {
             rows.collect::<Result<_, _>>().map_err(failed)?
         };
         for sequence in due {
-            if let Some(entry) = self.open_run(Sequence::from_i64(sequence))? {
+            if let Some(mut entry) = self.open_run(Sequence::from_i64(sequence))? {
                 self.leave_delayed(&entry.run)?;
+                let lapses_after = entry.run.lapses_after();
+                self.arrive(&mut entry.run, now)?;
+                if entry.run.lapses_after() != lapses_after {
+                    self.leave_lapses(entry.run.sequence, lapses_after)?;
+                }
                 self.keep_open(entry, now)?;
             }
         }

@@ -6,6 +6,7 @@ mod complete;
 mod ended;
 mod fire;
 mod hot;
+mod limit;
 mod overlap;
 mod put_jobs;
 mod retain;
@@ -17,7 +18,7 @@ pub(crate) use hot::Hot;
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, Sequence, Version, WorkerId};
 use punctual_domain::run::{Run, RunState};
-use punctual_store::{Admitted, Due, Error, Parent, Refused, Subject, Successor, line_of};
+use punctual_store::{Admitted, Due, Error, Parent, Refused, Subject, Successor, claim_born, line_of};
 use rusqlite::{OptionalExtension, params};
 
 use crate::error::failed;
@@ -101,7 +102,12 @@ impl Batch<'_> {
             self.note_local(worker)?;
         }
         let sequence = self.memory.next_sequence(now);
-        let (run, attempts) = admitted.into_run(of, sequence, now);
+        let worker = admitted.birth.claimed_by;
+        let (mut run, mut attempts) = admitted.into_run(of, sequence, now);
+        if !run.limits.is_empty() {
+            self.arrive(&mut run, now)?;
+            attempts.extend(worker.and_then(|worker| claim_born(&mut run, worker, now)));
+        }
         self.memory.partitions.born(self.connection, self.recent, &run)?;
         self.memory.by_job.entry(run.job).or_default().push(sequence);
         self.keep_open(Entry { run: run.clone(), attempts }, now)?;
@@ -134,6 +140,7 @@ impl Batch<'_> {
                 let place = (millis(run.scheduled_for), run.sequence);
                 self.memory.behind.entry(run.job).or_default().insert(place);
             }
+            _ if run.is_limited() => self.stand(run)?,
             _ if run.available_at > now => self.line(
                 "insert or replace into delayed values (?1, ?2, ?3)",
                 params![millis(run.available_at), run.sequence.as_i64(), run.job.shard().0],
@@ -159,6 +166,7 @@ impl Batch<'_> {
 
     /// Takes a waiting run out of its line, whichever it is.
     fn dequeue(&mut self, run: &Run) -> Result<(), Error> {
+        self.leave_limited(run)?;
         self.leave_delayed(run)?;
         self.leave_ready(run)?;
         self.leave_lapses(run.sequence, run.lapses_after())

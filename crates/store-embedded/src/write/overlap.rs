@@ -45,6 +45,7 @@ impl Batch<'_> {
         for admitted in admission.born {
             runs.push(self.give_birth(of, admitted, now)?);
         }
+        self.go_on(now)?;
         Ok(runs)
     }
 
@@ -93,6 +94,7 @@ impl Batch<'_> {
             match entry.run.state.is_ended() {
                 true => {
                     self.dequeue(&before)?;
+                    self.memory.gates.give_back(&before, &entry.run);
                     self.end(&entry)?;
                 }
                 false => self.keep_open(entry, now)?,
@@ -128,6 +130,7 @@ impl Batch<'_> {
             return Ok(None);
         }
         self.memory.leave_line(&entry.run);
+        self.arrive(&mut entry.run, now)?;
         let id = entry.run.id();
         self.keep_open(entry, now)?;
         Ok(Some(id))

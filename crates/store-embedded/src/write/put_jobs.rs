@@ -28,7 +28,7 @@ impl Batch<'_> {
             return Ok(Err(refused));
         }
         let job = &put.job;
-        self.change_open_runs(job, put.open_runs, now)?;
+        self.change_open_runs(put, now)?;
         if put.lets_overlap {
             self.release_all(job.id, now)?;
         }
@@ -54,6 +54,7 @@ impl Batch<'_> {
         if let Some(retention) = over {
             self.end_job(job.id, job.version, retention, now);
         }
+        self.go_on(now)?;
         Ok(Ok(()))
     }
 
@@ -190,7 +191,8 @@ impl Batch<'_> {
         Ok(None)
     }
 
-    fn change_open_runs(&mut self, job: &Job, change: OpenRuns, now: Timestamp) -> Result<(), Error> {
+    fn change_open_runs(&mut self, put: &Put, now: Timestamp) -> Result<(), Error> {
+        let (job, change) = (&put.job, put.open_runs);
         if change == OpenRuns::Keep {
             return Ok(());
         }
@@ -203,13 +205,18 @@ impl Batch<'_> {
             match change {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
-                    self.dequeue(&entry.run)?;
-                    entry.run.update(job);
+                    let before = entry.run.clone();
+                    self.dequeue(&before)?;
+                    entry.run.update(job, &put.limits);
+                    self.memory.gates.give_back(&before, &entry.run);
+                    self.arrive(&mut entry.run, now)?;
                     self.keep_open(entry, now)?;
                 }
                 OpenRuns::CancelPending => {
-                    self.dequeue(&entry.run)?;
+                    let before = entry.run.clone();
+                    self.dequeue(&before)?;
                     if lifecycle::apply(&mut entry.run, Event::Cancelled { at: now }).is_ok() {
+                        self.memory.gates.give_back(&before, &entry.run);
                         self.end(&entry)?;
                     }
                 }

@@ -27,6 +27,7 @@ impl Batch<'_> {
         };
         let forgotten = forget(FORGET_REQUESTS, now)? + forget(FORGET_OPERATIONS, now - KEPT)?;
         let jobs = self.forget_jobs(now, limit)?;
+        self.forget_gates(now)?;
         Ok(dropped + settled + jobs + forgotten as u64)
     }
 }

@@ -1,27 +1,34 @@
 //! Open runs and history: each run by itself and against its columns, then all of them by what they are.
 
+use std::collections::{BTreeSet, HashMap};
+
 use deadpool_postgres::Transaction;
+use jiff::Timestamp;
 use punctual_domain::Attempt;
 use punctual_domain::id::{RunId, Sequence, ShardId, Version};
 use punctual_domain::invariants;
+use punctual_domain::policy::limit::Key;
 use punctual_domain::run::{Run, RunState};
 use punctual_store::check::Checked;
-use punctual_store::record::decode_run;
+use punctual_store::record::{decode_rule, decode_run};
 use punctual_store::transfer::EndedRun;
-use punctual_store::{Error, RunDetail, line_of};
+use punctual_store::{Error, Gates, RunDetail, line_of};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::walk::Rows;
 use crate::error::Failed;
 use crate::partition::{LATE, Partition, class, state_code};
-use crate::row::{BEHIND, DELAYED, READY, REQUIRING, RUNNING, job_uuid, millis, shard, urgency, worker_uuid};
+use crate::row::{
+    BEHIND, COMING, DELAYED, LIMITED, READY, REQUIRING, RUNNING, job_uuid, millis, shard, urgency,
+    worker_uuid,
+};
 use crate::sequences::block_of;
 
 const OPEN: &str = "
 select o.seq, o.record, o.tenant, o.job, o.shard, o.line, o.lane, o.urgency, o.available_at, o.worker, o.queue, o.claimed_at,
     array(select v.version from job_versions v where v.id = o.job) || array(select j.version from jobs j where j.id = o.job),
-    o.start_by, o.behind
+    o.start_by, o.behind, o.waits_on
 from open_runs o";
 
 const HISTORY: &str = "select seq, record, tenant, job, class, state, keep_until from history";
@@ -31,12 +38,17 @@ const SEEN_MAX: u64 = 4_000_000;
 
 pub(super) async fn check(checked: &mut Checked, transaction: &Transaction<'_>) -> Result<(), Failed> {
     let block: i64 = transaction.query_one("select block from sequences", &[]).await?.get(0);
+    let mut counted = Gates::default();
     let mut rows = Rows::of(transaction, OPEN).await?;
     while let Some(row) = rows.next().await? {
         if let Some((run, _)) = read(checked, "open_runs", &row, block) {
             open(checked, &run, &row);
+            if !run.limits.is_empty() {
+                counted.recall(&run, Timestamp::UNIX_EPOCH);
+            }
         }
     }
+    gates(checked, transaction, &counted).await?;
     let mut rows = Rows::of(transaction, HISTORY).await?;
     while let Some(row) = rows.next().await? {
         checked.history += 1;
@@ -47,6 +59,35 @@ pub(super) async fn check(checked: &mut Checked, transaction: &Transaction<'_>) 
     let passes = (checked.open_runs + checked.history) / SEEN_MAX + 1;
     for pass in 0..passes {
         twins(checked, transaction, pass, passes).await?;
+    }
+    Ok(())
+}
+
+/// What gates say about who holds permits and who waits, and what the open runs say.
+async fn gates(checked: &mut Checked, transaction: &Transaction<'_>, counted: &Gates) -> Result<(), Failed> {
+    let mut told = HashMap::new();
+    for row in transaction.query("select key, held, waiting from gates", &[]).await? {
+        let counts = (row.get::<_, i32>(1).unsigned_abs(), row.get::<_, i64>(2).unsigned_abs());
+        told.insert(Key(row.get::<_, i64>(0) as u64), counts);
+    }
+    for row in transaction.query("select name, record from rules", &[]).await? {
+        if let Err(error) = decode_rule(row.get(0), row.get::<_, &str>(1).as_bytes()) {
+            checked.find("rules", error.to_string());
+        }
+    }
+    let known = counted.passages().map(|passage| passage.key).chain(told.keys().copied());
+    let known: BTreeSet<Key> = known.collect();
+    for key in known {
+        let (held, waiting) = told.get(&key).copied().unwrap_or_default();
+        let (holders, standing) = counted.counts(key);
+        if held != holders {
+            let what = format!("gate {} says that {held} hold a permit, and {holders} do", key.0 as i64);
+            checked.find("gates", what);
+        }
+        if waiting != standing {
+            let what = format!("gate {} says that {waiting} wait, and {standing} do", key.0 as i64);
+            checked.find("gates", what);
+        }
     }
     Ok(())
 }
@@ -95,6 +136,19 @@ fn open(checked: &mut Checked, run: &Run, row: &Row) {
         RunState::Pending(_) if run.is_behind() => {
             if line != BEHIND || row.get::<_, Option<i64>>(14) != Some(millis(run.scheduled_for)) {
                 checked.find("open_runs", format!("run {id} waits for an earlier run and in a line"));
+            }
+        }
+        RunState::Pending(_) if run.is_limited() => {
+            let key = run.next_limit().map(|limited| limited.key.0 as i64);
+            let place = (row.get::<_, Option<i64>>(14), row.get::<_, Option<i64>>(15));
+            if line != LIMITED || place != (Some(millis(run.scheduled_for)), key) {
+                checked
+                    .find("open_runs", format!("run {id} waits for a limit and does not stand in its line"));
+            }
+        }
+        RunState::Pending(_) if !run.has_passed() => {
+            if line != COMING {
+                checked.find("open_runs", format!("run {id} has limits to pass and stands in another line"));
             }
         }
         RunState::Pending(_) if ![DELAYED, ready].contains(&line) => {

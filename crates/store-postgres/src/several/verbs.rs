@@ -6,12 +6,13 @@ use async_trait::async_trait;
 use futures_util::future::{join_all, select_all};
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::limit::Rule;
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName, lifecycle};
 use punctual_store::{
-    Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures, Firing,
-    Health, Heartbeat, Held, Hint, Home, JobFilter, Lapse, Lapsed, Lists, MoveStep, Moved, OperationFilter,
-    Page, PageRequest, Planned, Put, Refused, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store,
-    Stored, Subject, Trigger,
+    Advanced, Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures,
+    Firing, Health, Heartbeat, Held, Hint, Home, JobFilter, Lapse, Lapsed, Lists, MoveStep, Moved,
+    OperationFilter, Page, PageRequest, Planned, Put, Refused, RuleChange, RunDetail, RunFilter, Runnable,
+    Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 use super::lists::Source;
@@ -396,6 +397,32 @@ impl Store for Several {
     async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
         let ask = |database, some: Vec<Lapse>| Store::lapse(database, some, now);
         self.route(&lapses, |one| one.run.shard(), may_have_moved, ask).await
+    }
+
+    async fn put_rules(&self, changes: Vec<RuleChange>, now: Timestamp) -> Result<(), Error> {
+        let put = self.databases.iter().map(|database| Store::put_rules(database, changes.clone(), now));
+        all(put).await.map(|_| ())
+    }
+
+    async fn rules(&self) -> Result<Vec<Rule>, Error> {
+        let mut failure = nothing();
+        for database in self.databases.iter() {
+            match Store::rules(database).await {
+                Ok(rules) => return Ok(rules),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    /// Each database has gates of its own.
+    async fn advance(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Advanced, Error> {
+        let ask = self.databases.iter().map(|database| Store::advance(database, shards, now, limit));
+        let parts = all(ask).await?;
+        Ok(Advanced {
+            runs: parts.iter().map(|part| part.runs).sum(),
+            next_at: parts.iter().filter_map(|part| part.next_at).min(),
+        })
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 use punctual_domain::job::JobState;
-use punctual_store::record::{encode_operation, fate_code};
+use punctual_store::record::{encode_operation, encode_rule, fate_code};
 use punctual_store::transfer::{EndedRun, Piece};
 use punctual_store::{Error, RunDetail};
 use uuid::Uuid;
@@ -32,6 +32,7 @@ pub(super) struct Columns {
     pub(super) operations: Operations,
     pub(super) requests: Requests,
     pub(super) ended_jobs: (Vec<i64>, Vec<Uuid>, Vec<i32>),
+    pub(super) rules: (Vec<String>, Vec<String>),
 }
 
 #[derive(Default)]
@@ -142,6 +143,12 @@ impl Columns {
                 self.ended_jobs.0.push(millis(ended.forget_at));
                 self.ended_jobs.1.push(job_uuid(ended.job));
                 self.ended_jobs.2.push(ended.version.0 as i32);
+            }
+            Piece::Rule(rule) => {
+                let record = String::from_utf8(encode_rule(&rule)?)
+                    .map_err(|_| damaged("a limit whose record is not text"))?;
+                self.rules.0.push(rule.name.to_string());
+                self.rules.1.push(record);
             }
         }
         Ok(())

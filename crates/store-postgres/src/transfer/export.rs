@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use punctual_domain::id::{JobId, OperationId, Sequence, TenantId, Version};
 use punctual_domain::{LedgerEntry, Tenant};
-use punctual_store::record::{decode_job, decode_run};
+use punctual_store::record::{decode_job, decode_rule, decode_run};
 use punctual_store::transfer::{EndedJob, EndedRun, Kind, Piece, Place};
 use punctual_store::{Error, RunDetail, Subject};
 use tokio_postgres::Row;
@@ -81,6 +81,16 @@ pub(super) async fn pieces(
             read.each(sql, &[&tenant, &key, &read.limit], request).await
         }
         Kind::EndedJobs => ended_jobs(&read, after).await,
+        Kind::Rules => {
+            let sql = "select name, record from rules where name > $1 order by name limit $2";
+            let name = after.first::<String>()?.unwrap_or_default();
+            read.each(sql, &[&name, &read.limit], |row| {
+                let name: String = row.get(0);
+                let rule = decode_rule(&name, row.get::<_, &str>(1).as_bytes())?;
+                Ok((name, Piece::Rule(rule)))
+            })
+            .await
+        }
     }
 }
 

@@ -54,6 +54,9 @@ select * from unnest($1::int[], $2::text[], $3::bytea[], $4::bigint[], $5::text[
 const ENDED_JOBS: &str = "
 insert into ended_jobs select * from unnest($1::bigint[], $2::uuid[], $3::int[]) on conflict do nothing";
 
+const RULES: &str = "
+insert into rules select * from unnest($1::text[], $2::text[]) on conflict (name) do update set record = excluded.record";
+
 /// Writes a page and its note in one transaction, if the note is still the one that is known.
 pub(super) async fn page(
     client: &mut Client<'static>,
@@ -82,7 +85,7 @@ pub(super) async fn page(
 async fn write(transaction: &Client<'_>, columns: &Columns) -> Result<(), Failed> {
     let Columns { tenants, jobs, keys, versions, due, open, ended, letters, ledger, operations, .. } =
         columns;
-    let Columns { requests, ended_jobs, .. } = columns;
+    let Columns { requests, ended_jobs, rules, .. } = columns;
     insert(transaction, TENANTS, tenants.0.len(), &[&tenants.0, &tenants.1, &tenants.2]).await?;
     let values: [&(dyn ToSql + Sync); 7] =
         [&jobs.id, &jobs.tenant, &jobs.version, &jobs.state, &jobs.fired, &jobs.completed_at, &jobs.record];
@@ -118,7 +121,8 @@ async fn write(transaction: &Client<'_>, columns: &Columns) -> Result<(), Failed
         [&requests.tenant, &requests.key, &requests.fingerprint, &requests.expires_at, &requests.result];
     insert(transaction, REQUESTS, requests.tenant.len(), &values).await?;
     let values: [&(dyn ToSql + Sync); 3] = [&ended_jobs.0, &ended_jobs.1, &ended_jobs.2];
-    insert(transaction, ENDED_JOBS, ended_jobs.0.len(), &values).await
+    insert(transaction, ENDED_JOBS, ended_jobs.0.len(), &values).await?;
+    insert(transaction, RULES, rules.0.len(), &[&rules.0, &rules.1]).await
 }
 
 async fn insert(

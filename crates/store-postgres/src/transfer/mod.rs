@@ -19,6 +19,7 @@ use tokio::sync::Mutex;
 use crate::client::Client;
 use crate::connect::{Options, Time, sessions};
 use crate::error::{Failed, OpenError, failed};
+use crate::limit;
 use crate::migrate::{Schema, migrate};
 use crate::row::{millis, timestamp};
 use crate::sequences::BLOCKS;
@@ -37,7 +38,7 @@ set local statement_timeout = 0;
 set local idle_in_transaction_session_timeout = 0;
 set local lock_timeout = '10s';
 lock table tenants, shards, jobs, job_versions, due, open_runs, history, dead_letters, ledger, operations, requests,
-    ended_jobs, ended_lists, sequences in share mode";
+    ended_jobs, ended_lists, sequences, gates, rules in share mode";
 
 /// Whatever a node does to a database shows here: it takes shards, changes jobs, or settles dead letters.
 const STATE: &str = "
@@ -215,6 +216,8 @@ impl Transfer for Side {
         }
         // Which runs others wait for is not in the pieces.
         inner.client.batch_execute(MARK_AHEAD).await.map_err(failed)?;
+        // Nor is who holds what at which gate.
+        limit::count_gates(&inner.client, self.shards).await?;
         // Whoever starts next needs to know how large the tables are.
         inner.client.batch_execute("analyze").await.map_err(failed)?;
         Ok(())

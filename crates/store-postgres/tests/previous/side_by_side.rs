@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{DEFAULT_QUEUE, Job, JobState, Lane, Spec, Target};
 use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::limit::Limits;
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::{Cause, Outcome, Report, Run};
@@ -76,6 +77,7 @@ fn birth(slot: Timestamp) -> Birth {
         claimed_by: None,
         overlap: Overlap::Allow,
         previous: None,
+        limits: Limits::NONE,
     }
 }
 
@@ -111,6 +113,7 @@ impl New {
             unfired: Vec::new(),
             birth: None,
             open_runs: OpenRuns::Keep,
+            limits: Limits::NONE,
             lets_overlap: false,
             ledger: Vec::new(),
             request: None,

@@ -12,6 +12,7 @@ pub mod forecast;
 pub mod history;
 pub mod interrupted;
 pub mod lapse;
+pub mod limit;
 pub mod operation;
 pub mod overlap;
 pub mod placement;
@@ -110,6 +111,14 @@ macro_rules! conformance {
                 a_retry_that_lapses_lets_the_next_go_on, a_retry_that_waits_makes_way_for_a_newer_run,
                 a_lapse_goes_on_while_the_job_is_paused, the_time_of_a_backfill_begins_with_its_turn,
                 the_time_of_a_redriven_run_begins_with_its_turn, an_edit_gives_limits_to_runs_that_wait;
+            limit: no_more_than_are_allowed_go_on_at_once, a_limit_of_one_is_strict_order_by_slot,
+                a_retry_that_holds_lets_nobody_pass, a_retry_that_does_not_hold_gets_in_line_again,
+                a_run_passes_all_its_limits_narrow_ones_first, every_end_gives_its_permits_back,
+                a_dead_workers_permits_come_back, a_rate_is_kept_over_time, a_burst_comes_after_a_quiet_time,
+                a_rule_counts_as_soon_as_it_is_changed, a_run_whose_gates_are_open_is_born_running,
+                a_cancelled_run_leaves_its_line, a_redriven_run_gets_in_line, an_edit_may_give_waiting_runs_other_limits,
+                a_run_comes_to_its_gates_with_its_time, overlap_comes_before_limits, a_step_gives_birth_into_lines,
+                urgent_runs_stand_before_others, births_and_ends_at_once_keep_the_limit;
             ended: a_job_that_is_over_goes_with_its_history, a_now_job_goes_too, an_open_run_keeps_its_job,
                 a_dead_letter_keeps_its_job, a_later_run_keeps_its_job, a_job_that_was_changed_since_stays,
                 a_deleted_job_goes_with_its_history, a_deleted_job_is_kept_with_what_it_was, a_period_from_completion_is_over_when_its_last_run_says_so;

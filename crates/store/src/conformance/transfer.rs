@@ -4,6 +4,7 @@
 //! original with [`assert_same`] and [`assert_goes_on`]. They also move what every case of the suite leaves behind.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use punctual_domain::job::{JobState, Pause};
 use punctual_domain::ledger::Fate;
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::operation::{Backfill, CatchUp, DeadLetters, Event, Kind, Operation};
+use punctual_domain::policy::limit::{Allowance, Allowed, Key, Limited, Limits, Rule};
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Limit, Run, RunState, StartBy};
@@ -26,8 +28,8 @@ use crate::page::PageRequest;
 use crate::record::encode_job;
 use crate::store::Store;
 use crate::verbs::{
-    Birth, Due, DueQuery, Effect, JobFilter, Lapse, OpenRuns, OperationFilter, RunFilter, Shards, Step,
-    Stored, Subject, Trigger, ledger_entry,
+    Birth, Due, DueQuery, Effect, JobFilter, Lapse, OpenRuns, OperationFilter, RuleChange, RunFilter, Shards,
+    Step, Stored, Subject, Trigger, ledger_entry,
 };
 
 /// The second at which the story ends, and a copy of it may begin.
@@ -63,8 +65,44 @@ pub async fn story(store: Arc<dyn Store>) {
         world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
         world.try_fire(&job, world.now).await.expect("fired");
     }
+    limited(&mut world).await;
     queued(&mut world).await;
     assert!(world.now < Timestamp::from_second(STORY_ENDS).expect("in range"));
+}
+
+/// A rule, a run that holds a permit of it, and one that waits for it with the permit of its own key.
+async fn limited(world: &mut World) {
+    let allowance = Allowance { max: Some(NonZeroU32::MIN), rate: None };
+    let rule = Rule {
+        name: "all".into(),
+        tenant: None,
+        queue: None,
+        kind: None,
+        by: Vec::new(),
+        allowance,
+        holds_retries: false,
+    };
+    let change = RuleChange { name: "all".into(), rule: Some(rule) };
+    world.store.put_rules(vec![change], world.now).await.expect("put_rules");
+    let mut job = world.job("limited");
+    job.spec.queue = "slow".into();
+    world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+    for (key, passed) in [(1, 2), (2, 1), (2, 0)] {
+        let own = |key: u64, breadth: u8, allowed: Allowed| Limited {
+            key: Key(key),
+            breadth,
+            holds_retries: true,
+            allowed,
+        };
+        let limits = Limits::new(vec![
+            own(key, 0, Allowed::Own(allowance)),
+            own(u64::MAX, 10, Allowed::Rule("all".into())),
+        ]);
+        let mut firing = world.firing(&job, world.now);
+        firing.births[0].limits = limits;
+        assert_eq!(world.try_firing(firing).await.expect("fired")[0].passed, passed);
+        world.advance(Duration::from_secs(60));
+    }
 }
 
 /// Runs that wait for an earlier one of their job, until a time, and a slot that was skipped.
@@ -246,6 +284,8 @@ impl Answers {
                 rest.push(format!("{} {}", version.job.version, String::from_utf8_lossy(&record)));
             }
         }
+        let rules = store.rules().await.expect("rules");
+        rest.extend(rules.iter().map(|rule| format!("{rule:?}")));
         let dead = RunFilter { is_dead: Some(true), ..RunFilter::default() };
         rest.extend(all_runs(store, &dead).await.iter().map(|run| format!("dead {}", run.id())));
         let of_jobs: BTreeSet<JobId> = jobs.iter().map(|stored| stored.job.id).collect();

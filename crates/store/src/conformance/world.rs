@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, RunId, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Spec, Target};
 use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::limit::Limits;
 use punctual_domain::run::{Cause, Run};
 use punctual_domain::{Outcome, Report};
 use punctual_schedule::Schedule;
@@ -109,6 +110,7 @@ impl World {
             unfired: Vec::new(),
             birth: None,
             open_runs: OpenRuns::Keep,
+            limits: Limits::NONE,
             lets_overlap: false,
             ledger: Vec::new(),
             request: None,
@@ -269,6 +271,7 @@ pub(super) fn birth(job: &Job, slot: Timestamp) -> Birth {
         claimed_by: None,
         overlap: job.spec.policies.overlap,
         previous: Some(slot - SignedDuration::from_secs(60)),
+        limits: Limits::NONE,
     }
 }
 

@@ -82,11 +82,14 @@ impl State {
     }
 
     /// Runs whose time has come get their turn.
-    fn promote(&mut self, now: Timestamp) {
+    pub(super) fn promote(&mut self, now: Timestamp) {
         while let Some(&(at, sequence)) = self.delayed.first().filter(|(at, _)| *at <= now) {
             self.delayed.remove(&(at, sequence));
-            if let Some(run) = self.open.get(&sequence).map(|entry| entry.run.clone()) {
-                self.enqueue(&run, now);
+            let Some(mut run) = self.open.get(&sequence).map(|entry| entry.run.clone()) else { continue };
+            self.unstand(&run);
+            self.enqueue(&mut run, now);
+            if let Some(entry) = self.open.get_mut(&sequence) {
+                entry.run = run;
             }
         }
     }
@@ -117,14 +120,17 @@ impl State {
             attempt.report = report;
         }
         let run = entry.run.clone();
-        self.open.remove(&held.sequence);
+        if let Some(before) = self.open.remove(&held.sequence) {
+            self.gates.give_back(&before.run, &run);
+        }
         if run.state.is_ended() {
             self.end(entry, now);
             self.succeed(run.job, successor, now);
             let released = self.release(run.job, now);
             return Ok(Concluded { run, released });
         }
-        self.enqueue(&run, now);
+        self.enqueue(&mut entry.run, now);
+        let run = entry.run.clone();
         self.open.insert(held.sequence, entry);
         Ok(run.into())
     }
@@ -178,6 +184,7 @@ impl State {
         if run.state.is_ended() {
             self.check_successor(run.job, successor)?;
             self.dequeue(&before);
+            self.gates.give_back(&before, &run);
             self.open.remove(&run.sequence);
             self.end(entry, now);
             self.succeed(run.job, successor, now);

@@ -67,7 +67,7 @@ impl State {
             entry.run.version = self.job(job).ok_or(Refused::NoJob)?.job.version;
         }
         self.history.remove(&sequence);
-        self.enqueue(&entry.run, now);
+        self.enqueue(&mut entry.run, now);
         let run = entry.run.clone();
         self.open.insert(sequence, entry);
         Ok(run)
@@ -95,6 +95,7 @@ impl State {
         for sequence in &old {
             self.history.remove(sequence);
         }
+        self.gates.forget_idle(now);
         let before = self.requests.len() + self.operations.len();
         self.requests.retain(|_, subject| subject.expires_at > now);
         self.operations.retain(|_, operation| !operation.is_old(now));

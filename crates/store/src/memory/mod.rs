@@ -6,6 +6,7 @@
 mod complete;
 mod due;
 mod history;
+mod limit;
 mod operation;
 mod overlap;
 mod register;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::limit::Rule;
 use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
 
 use crate::attendance::Attendance;
@@ -26,9 +28,9 @@ use crate::figures::Figures;
 use crate::page::{Page, PageRequest};
 use crate::store::Store;
 use crate::verbs::{
-    Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held, JobFilter,
-    Lapse, Lapsed, OperationFilter, Planned, Put, RunDetail, RunFilter, Runnable, Shards, Step, Stepped,
-    Stored, Subject, Trigger,
+    Advanced, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held,
+    JobFilter, Lapse, Lapsed, OperationFilter, Planned, Put, RuleChange, RunDetail, RunFilter, Runnable,
+    Shards, Step, Stepped, Stored, Subject, Trigger,
 };
 use state::State;
 
@@ -115,7 +117,9 @@ impl Store for Memory {
 
     async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
         let mut state = self.state();
-        Ok(puts.into_iter().map(|put| state.put_job(put, now)).collect())
+        let answers = puts.into_iter().map(|put| state.put_job(put, now)).collect();
+        state.go_on(now);
+        Ok(answers)
     }
 
     async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
@@ -173,7 +177,9 @@ impl Store for Memory {
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         let mut state = self.state();
-        Ok(triggers.into_iter().map(|trigger| state.trigger(trigger, now)).collect())
+        let answers = triggers.into_iter().map(|trigger| state.trigger(trigger, now)).collect();
+        state.go_on(now);
+        Ok(answers)
     }
 
     async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
@@ -195,7 +201,9 @@ impl Store for Memory {
         now: Timestamp,
     ) -> Result<Vec<Result<Vec<Run>, Refused>>, Error> {
         let mut state = self.state();
-        Ok(firings.into_iter().map(|firing| state.fire(firing, now)).collect())
+        let answers = firings.into_iter().map(|firing| state.fire(firing, now)).collect();
+        state.go_on(now);
+        Ok(answers)
     }
 
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
@@ -216,7 +224,9 @@ impl Store for Memory {
         now: Timestamp,
     ) -> Result<Vec<Result<Concluded, Refused>>, Error> {
         let mut state = self.state();
-        Ok(conclusions.into_iter().map(|conclusion| state.complete(conclusion, now)).collect())
+        let answers = conclusions.into_iter().map(|conclusion| state.complete(conclusion, now)).collect();
+        state.go_on(now);
+        Ok(answers)
     }
 
     async fn expired(&self, lease: Duration, now: Timestamp, limit: usize) -> Result<Vec<Run>, Error> {
@@ -229,7 +239,9 @@ impl Store for Memory {
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         let mut state = self.state();
-        Ok(cancellations.into_iter().map(|cancellation| state.cancel(cancellation, now)).collect())
+        let answers = cancellations.into_iter().map(|cancellation| state.cancel(cancellation, now)).collect();
+        state.go_on(now);
+        Ok(answers)
     }
 
     async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
@@ -238,7 +250,23 @@ impl Store for Memory {
 
     async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
         let mut state = self.state();
-        Ok(lapses.into_iter().map(|lapse| state.lapse(lapse, now)).collect())
+        let answers = lapses.into_iter().map(|lapse| state.lapse(lapse, now)).collect();
+        state.go_on(now);
+        Ok(answers)
+    }
+
+    async fn put_rules(&self, changes: Vec<RuleChange>, now: Timestamp) -> Result<(), Error> {
+        let mut state = self.state();
+        changes.into_iter().for_each(|change| state.gates.change_rule(change, now));
+        Ok(())
+    }
+
+    async fn rules(&self) -> Result<Vec<Rule>, Error> {
+        Ok(self.state().gates.rules().cloned().collect())
+    }
+
+    async fn advance(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Advanced, Error> {
+        Ok(self.state().advance(shards, now, limit))
     }
 
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error> {
@@ -277,7 +305,9 @@ impl Store for Memory {
 
     async fn step(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Result<Stepped, Refused>>, Error> {
         let mut state = self.state();
-        Ok(steps.into_iter().map(|step| state.step(step, now)).collect())
+        let answers = steps.into_iter().map(|step| state.step(step, now)).collect();
+        state.go_on(now);
+        Ok(answers)
     }
 
     async fn runnable(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Runnable, Error> {

@@ -9,7 +9,7 @@ use punctual_domain::run::RunState;
 
 use super::state::{Entry, State};
 use crate::admission::{Admission, is_ruled};
-use crate::verbs::{Birth, Parent};
+use crate::verbs::{Birth, Parent, claim_born};
 
 impl State {
     /// Decides births of a job. Nothing is done yet.
@@ -35,8 +35,16 @@ impl State {
         }
         let born = admission.born.into_iter();
         born.map(|admitted| {
-            let (run, attempts) = admitted.into_run(of, self.next_sequence(now), now);
-            self.enqueue(&run, now);
+            let worker = admitted.birth.claimed_by;
+            let (mut run, mut attempts) = admitted.into_run(of, self.next_sequence(now), now);
+            self.enqueue(&mut run, now);
+            if let Some(worker) = worker.filter(|_| attempts.is_empty()) {
+                let before = run.clone();
+                if let Some(attempt) = claim_born(&mut run, worker, now) {
+                    self.dequeue(&before);
+                    attempts.push(attempt);
+                }
+            }
             self.open.insert(run.sequence, Entry { run: run.clone(), attempts });
             run
         })
@@ -62,11 +70,15 @@ impl State {
         let open: Vec<Sequence> = self.runs_of(job).map(|run| run.sequence).collect();
         for sequence in open {
             let Some(mut entry) = self.open.remove(&sequence) else { continue };
-            self.dequeue(&entry.run);
+            let before = entry.run.clone();
+            self.dequeue(&before);
             // An open run can be cancelled.
             let _ = lifecycle::apply(&mut entry.run, Event::Cancelled { at: now });
             match entry.run.state.is_ended() {
-                true => self.end(entry, now),
+                true => {
+                    self.gates.give_back(&before, &entry.run);
+                    self.end(entry, now);
+                }
                 false => {
                     self.open.insert(sequence, entry);
                 }
@@ -95,8 +107,12 @@ impl State {
     fn let_go(&mut self, sequence: Sequence, now: Timestamp) -> Option<RunId> {
         let entry = self.open.get_mut(&sequence)?;
         lifecycle::apply(&mut entry.run, Event::Released { at: now }).ok()?;
-        let run = entry.run.clone();
-        self.enqueue(&run, now);
-        Some(run.id())
+        let mut run = entry.run.clone();
+        self.enqueue(&mut run, now);
+        let id = run.id();
+        if let Some(entry) = self.open.get_mut(&sequence) {
+            entry.run = run;
+        }
+        Some(id)
     }
 }

@@ -58,7 +58,7 @@ impl State {
             self.keys.insert((tenant, key), id);
         }
         self.jobs.insert(id, stored.clone());
-        self.change_open_runs(&stored, put.open_runs, now);
+        self.change_open_runs(&stored, &put, now);
         if put.lets_overlap {
             self.release_all(id, now);
         }
@@ -100,7 +100,8 @@ impl State {
         }
     }
 
-    fn change_open_runs(&mut self, stored: &Stored, change: OpenRuns, now: Timestamp) {
+    fn change_open_runs(&mut self, stored: &Stored, put: &Put, now: Timestamp) {
+        let change = put.open_runs;
         if change == OpenRuns::Keep {
             return;
         }
@@ -115,15 +116,19 @@ impl State {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
                     let Some(mut entry) = self.open.get(&sequence).cloned() else { continue };
-                    self.dequeue(&entry.run);
-                    entry.run.update(&stored.job);
-                    self.enqueue(&entry.run, now);
+                    let before = entry.run.clone();
+                    self.dequeue(&before);
+                    entry.run.update(&stored.job, &put.limits);
+                    self.gates.give_back(&before, &entry.run);
+                    self.enqueue(&mut entry.run, now);
                     self.open.insert(sequence, entry);
                 }
                 OpenRuns::CancelPending => {
                     let Some(mut entry) = self.open.remove(&sequence) else { continue };
-                    self.dequeue(&entry.run);
+                    let before = entry.run.clone();
+                    self.dequeue(&before);
                     if lifecycle::apply(&mut entry.run, Event::Cancelled { at: now }).is_ok() {
+                        self.gates.give_back(&before, &entry.run);
                         self.end(entry, now);
                     }
                 }

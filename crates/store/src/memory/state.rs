@@ -6,12 +6,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{Epoch, JobId, OperationId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::Lane;
+use punctual_domain::policy::limit::Key;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Run, RunState};
 use punctual_domain::{Attempt, LedgerEntry, Operation, Ownership, Placement, Tenant, TenantName};
 
 use crate::attendance::Attendances;
 use crate::error::Refused;
+use crate::gates::Gates;
 use crate::kinds::Kinds;
 use crate::liveness::Liveness;
 use crate::store::LOOK_AHEAD;
@@ -37,6 +39,9 @@ pub(super) struct State {
     pub(super) delayed: BTreeSet<(Timestamp, Sequence)>,
     /// Waiting runs that may start until a time, by that.
     pub(super) lapses: BTreeSet<(Timestamp, Sequence)>,
+    pub(super) gates: Gates,
+    /// Waiting runs in the lines of their limits.
+    pub(super) lines: BTreeSet<(Key, Place)>,
     pub(super) liveness: Liveness,
     pub(super) attendances: Attendances,
     pub(super) history: BTreeMap<Sequence, Ended>,
@@ -68,6 +73,9 @@ pub(super) struct Ended {
 /// Where a run waits: in a lane, among its tenant's, by priority, time and birth.
 pub(super) type Turn = (Lane, TenantId, std::cmp::Reverse<i16>, Timestamp, Sequence);
 
+/// The order inside the line of a limit: lane, priority, slot, birth.
+pub(super) type Place = (Lane, std::cmp::Reverse<i16>, Timestamp, Sequence);
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shard {
     owner: Option<WorkerId>,
@@ -94,6 +102,8 @@ impl State {
             kinds: Kinds::default(),
             delayed: BTreeSet::new(),
             lapses: BTreeSet::new(),
+            gates: Gates::default(),
+            lines: BTreeSet::new(),
             liveness: Liveness::default(),
             attendances: Attendances::default(),
             history: BTreeMap::new(),
@@ -207,25 +217,51 @@ impl State {
         }
     }
 
-    /// Puts a waiting run in its line. One that waits for an earlier run stands in none.
-    pub(super) fn enqueue(&mut self, run: &Run, now: Timestamp) {
+    /// Puts a waiting run in its line. One that waits for an earlier run stands in none. One whose time has come passes the
+    /// gates of its limits first.
+    pub(super) fn enqueue(&mut self, run: &mut Run, now: Timestamp) {
         if !matches!(run.state, RunState::Pending(_)) {
             return;
         }
+        if !run.is_behind() && run.available_at <= now && !run.has_passed() {
+            self.gates.arrive(run, now);
+        }
+        self.stand(run, now);
+    }
+
+    /// Puts a waiting run where it stands.
+    pub(super) fn stand(&mut self, run: &Run, now: Timestamp) {
         self.lapses.extend(run.lapses_after().map(|at| (at, run.sequence)));
         if run.is_behind() {
             return;
         }
-        match run.available_at > now {
-            true => self.delayed.insert((run.available_at, run.sequence)),
-            false => self.ready.insert(turn(run)),
-        };
+        // One that has not come to its gates yet comes to them when it is promoted.
+        let is_early = run.available_at > now || !run.has_passed() && !run.is_limited();
+        match (run.next_limit(), is_early) {
+            (_, true) => {
+                self.delayed.insert((run.available_at, run.sequence));
+            }
+            (Some(limited), false) => {
+                self.lines.insert((limited.key, place(run)));
+            }
+            (None, false) => {
+                self.ready.insert(turn(run));
+            }
+        }
     }
 
     /// Takes a run out of its line.
     pub(super) fn dequeue(&mut self, run: &Run) {
+        self.gates.leave(run);
+        self.unstand(run);
+    }
+
+    pub(super) fn unstand(&mut self, run: &Run) {
         self.ready.remove(&turn(run));
         self.delayed.remove(&(run.available_at, run.sequence));
+        if let Some(limited) = run.next_limit() {
+            self.lines.remove(&(limited.key, place(run)));
+        }
         if let Some(at) = run.lapses_after() {
             self.lapses.remove(&(at, run.sequence));
         }
@@ -304,6 +340,10 @@ impl State {
 
 pub(super) fn keep_until(retention: Retention, now: Timestamp) -> Timestamp {
     now + SignedDuration::from_hours(24 * i64::from(retention.days()))
+}
+
+fn place(run: &Run) -> Place {
+    (run.lane, std::cmp::Reverse(run.priority), run.scheduled_for, run.sequence)
 }
 
 fn turn(run: &Run) -> Turn {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use punctual_domain::job::JobState;
+use punctual_domain::run::RunState;
 use punctual_schedule::Progress;
 
 use super::Memory;
@@ -37,6 +38,7 @@ impl Transfer for Memory {
             Kind::Operations => state.operations.len(),
             Kind::Requests => state.requests.len(),
             Kind::EndedJobs => state.ended_jobs.len(),
+            Kind::Rules => state.gates.rules().count(),
         } as u64)
     }
 
@@ -125,6 +127,7 @@ impl State {
                 let note = |&(forget_at, job, version): &_| EndedJob { forget_at, job, version };
                 Box::new(self.ended_jobs.iter().map(move |ended| Piece::EndedJob(note(ended))))
             }
+            Kind::Rules => Box::new(self.gates.rules().map(|rule| Piece::Rule(rule.clone()))),
         }
     }
 
@@ -149,7 +152,10 @@ impl State {
             Piece::Due(due) => self.insert_due(due),
             Piece::OpenRun(detail) => {
                 let RunDetail { run, attempts } = detail;
-                self.enqueue(&run, now);
+                self.gates.recall(&run, now);
+                if matches!(run.state, RunState::Pending(_)) {
+                    self.stand(&run, now);
+                }
                 self.open.insert(run.sequence, Entry { run, attempts });
             }
             Piece::EndedRun(ended) => {
@@ -171,6 +177,7 @@ impl State {
             Piece::EndedJob(EndedJob { forget_at, job, version }) => {
                 self.ended_jobs.insert((forget_at, job, version));
             }
+            Piece::Rule(rule) => self.gates.recall_rule(rule),
         }
     }
 }

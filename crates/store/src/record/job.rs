@@ -23,6 +23,7 @@ use punctual_schedule::{Schedule, dst};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::limit::{ConcurrencyRecord, RateRecord};
 use super::overlap::OverlapRecord;
 use super::{damaged, millis, timestamp};
 use crate::error::Error;
@@ -160,6 +161,10 @@ struct PoliciesRecord {
     days: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     overlap: Option<OverlapRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    concurrency: Option<ConcurrencyRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rate: Option<RateRecord>,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -494,6 +499,8 @@ fn defaults() -> Policies {
         },
         retention: Retention::Week,
         overlap: Overlap::Allow,
+        concurrency: None,
+        rate: None,
     }
 }
 
@@ -534,6 +541,8 @@ fn encode_policies(policies: &Policies) -> PoliciesRecord {
         min_duration: timeouts.min_duration.map(ms),
         days: (policies.retention != defaults.retention).then(|| policies.retention.days()),
         overlap: (policies.overlap != defaults.overlap).then(|| policies.overlap.into()),
+        concurrency: policies.concurrency.as_ref().map(ConcurrencyRecord::from),
+        rate: policies.rate.as_ref().map(RateRecord::from),
     }
 }
 
@@ -575,6 +584,12 @@ fn decode_policies(record: &PoliciesRecord) -> Option<Policies> {
     if let Some(overlap) = &record.overlap {
         policies.overlap = overlap.into();
     }
+    if let Some(concurrency) = &record.concurrency {
+        policies.concurrency = Some(concurrency.decode()?);
+    }
+    if let Some(rate) = &record.rate {
+        policies.rate = Some(rate.decode()?);
+    }
     Some(policies)
 }
 
@@ -597,6 +612,10 @@ fn decode_failures(record: &FailuresRecord) -> Option<Failures> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
+    use punctual_domain::policy::limit::{Across, Concurrency, Rate, RateLimit};
+
     use super::*;
     use jiff::Timestamp;
     use punctual_domain::ShardId;
@@ -670,6 +689,17 @@ mod tests {
             },
             retention: Retention::Year,
             overlap: Overlap::QueueAll { max: 3 },
+            concurrency: Some(Concurrency {
+                max: NonZeroU32::MIN,
+                key: Some("{payload.customer}".parse().expect("a template")),
+                across: Across::Queue,
+                holds_retries: false,
+            }),
+            rate: Some(RateLimit {
+                rate: Rate { limit: NonZeroU32::MAX, per: Duration::from_secs(60), burst: NonZeroU32::MIN },
+                key: None,
+                across: Across::Tenant,
+            }),
         };
         job.spec.correlation_id = Some("corr".into());
         let pause = Pause { reason: None, by: Some("you".into()), since: job.created_at, until: None };

@@ -65,7 +65,10 @@ enum KindRecord {
         to: u8,
     },
     Backfill(Box<BackfillRecord>),
-    ChangeJobs { which: Box<JobsRecord>, change: ChangeRecord },
+    ChangeJobs {
+        which: Box<JobsRecord>,
+        change: ChangeRecord,
+    },
     CancelRuns(CancelRunsRecord),
 }
 

@@ -11,11 +11,13 @@ use punctual_domain::attempt::{Attempt, Outcome, Report};
 use punctual_domain::id::{JobId, Sequence, TenantId, Version, WorkerId};
 use punctual_domain::job::{DEFAULT_QUEUE, Lane};
 use punctual_domain::labels::Labels;
+use punctual_domain::policy::limit::Limits;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Cause, Lease, Limit, Run, RunState, StartBy, WaitingFor};
 
 use super::attempt::{put_attempts, take_attempts};
 use super::bytes::{Put, Take};
+use super::limit::{put_limits, take_limits};
 use super::{damaged, millis, timestamp};
 use crate::error::Error;
 
@@ -47,6 +49,8 @@ const START_BY: u8 = 1;
 const REASON: u8 = 1 << 1;
 const REDRIVEN: u8 = 1 << 2;
 const TURN: u8 = 1 << 3;
+/// The limits themselves are at the very end of the record, behind what is required.
+const LIMITS: u8 = 1 << 4;
 
 /// The part of a record that is read without the rest, to find and to filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,11 +157,18 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
     if has & REQUIRES != 0 {
         put.bytes(run.requires.as_str().as_bytes());
     }
+    if !run.limits.is_empty() {
+        put_limits(&mut put, run);
+    }
     put.0
 }
 
 fn has_more(run: &Run) -> bool {
-    run.start_by.is_some() || run.reason.is_some() || run.redriven_at.is_some() || run.turn_at.is_some()
+    run.start_by.is_some()
+        || run.reason.is_some()
+        || run.redriven_at.is_some()
+        || run.turn_at.is_some()
+        || !run.limits.is_empty()
 }
 
 fn put_more(put: &mut Put, run: &Run, born: i64) {
@@ -166,7 +177,8 @@ fn put_more(put: &mut Put, run: &Run, born: i64) {
         flag(run.start_by.is_some(), START_BY)
             | flag(run.reason.is_some(), REASON)
             | flag(run.redriven_at.is_some(), REDRIVEN)
-            | flag(run.turn_at.is_some(), TURN),
+            | flag(run.turn_at.is_some(), TURN)
+            | flag(!run.limits.is_empty(), LIMITS),
     );
     if let Some(by) = run.start_by {
         put.byte(limit_code(by.limit));
@@ -187,6 +199,7 @@ struct More {
     reason: Option<Limit>,
     redriven_at: Option<Timestamp>,
     turn_at: Option<Timestamp>,
+    is_limited: bool,
 }
 
 fn take_more(
@@ -195,7 +208,7 @@ fn take_more(
 ) -> Result<More, Error> {
     let has = take.byte()?;
     let limit = |take: &mut Take<'_>| limit_of(take.byte()?).ok_or_else(|| damaged("a run's limit"));
-    let mut more = More::default();
+    let mut more = More { is_limited: has & LIMITS != 0, ..More::default() };
     if has & START_BY != 0 {
         let limit = limit(take)?;
         more.start_by = Some(StartBy { at: time(take)?, limit });
@@ -266,6 +279,10 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         0 => Labels::NONE,
         _ => take.text()?.parse().map_err(|wrong| damaged(format!("what a run requires: {wrong}")))?,
     };
+    let (limits, passed) = match more.is_limited {
+        true => take_limits(&mut take)?,
+        false => (Limits::NONE, 0),
+    };
     let lease = held.map(|(worker, claimed_at)| Lease { worker, attempt, claimed_at });
     let run = Run {
         sequence,
@@ -278,6 +295,10 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         state: match (state_of(state, lease)?, has & BEHIND != 0) {
             (RunState::Pending(_), true) => RunState::Pending(WaitingFor::EarlierRun),
             (_, true) => return Err(damaged("a run that is not pending and waits for an earlier one")),
+            // Nodes of the version before read it as waiting for capacity too; they do not find it in the line.
+            (RunState::Pending(WaitingFor::Capacity), false) if usize::from(passed) < limits.len() => {
+                RunState::Pending(WaitingFor::Limit)
+            }
             (state, false) => state,
         },
         available_at,
@@ -297,6 +318,8 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         redriven_at: more.redriven_at,
         turn_at: more.turn_at,
         is_cancel_requested: has & CANCEL != 0,
+        limits,
+        passed,
         correlation_id,
     };
     Ok((run, attempts))
@@ -362,7 +385,7 @@ fn state_code(state: RunState) -> u8 {
     match state {
         RunState::Running(_) => RUNNING,
         RunState::Pending(WaitingFor::Time) => 2,
-        RunState::Pending(WaitingFor::Capacity | WaitingFor::EarlierRun) => 3,
+        RunState::Pending(WaitingFor::Capacity | WaitingFor::EarlierRun | WaitingFor::Limit) => 3,
         RunState::Pending(WaitingFor::Retry) => 4,
         RunState::Succeeded => 10,
         RunState::Failed => 11,
@@ -425,6 +448,8 @@ mod tests {
             redriven_at: None,
             turn_at: None,
             is_cancel_requested: false,
+            limits: Limits::NONE,
+            passed: 0,
             correlation_id: None,
         };
         (run, vec![Attempt { number: 1, worker, claimed_at: at(2), report: None }])
@@ -476,9 +501,20 @@ mod tests {
         let limited_behind = Run { start_by: limited.start_by, ..behind.clone() };
         let backfilled = Run { cause: Cause::Backfill, turn_at: Some(at(9)), ..limited_behind.clone() };
         let redriven = Run { attempt: 2, ..behind.clone() };
+        let waiting = Run {
+            state: RunState::Pending(WaitingFor::Limit),
+            limits: super::super::limit::tests::limits(),
+            passed: 2,
+            requires: full.requires.clone(),
+            ..limited.clone()
+        };
+        let early = Run { state: RunState::Pending(WaitingFor::Time), passed: 0, ..waiting.clone() };
+        let through = Run { state: RunState::Pending(WaitingFor::Capacity), passed: 4, ..waiting.clone() };
+        let retried = Run { state: RunState::Pending(WaitingFor::Retry), passed: 1, ..waiting.clone() };
         let mut cases = vec![(pending, Vec::new()), (born, attempts), (ended, succeeded)];
         cases.extend([(full, twice.clone()), (behind, Vec::new()), (redriven, twice)]);
         cases.extend([limited, missed, limited_behind, backfilled].map(|run| (run, Vec::new())));
+        cases.extend([waiting, early, through, retried].map(|run| (run, Vec::new())));
         cases
     }
 
@@ -492,6 +528,8 @@ mod tests {
                 redriven_at: None,
                 turn_at: None,
                 requires: Labels::NONE,
+                limits: Limits::NONE,
+                passed: 0,
                 ..run.clone()
             };
             let (record, mut without) = (encode_run(&run, &attempts), encode_run(&plain, &attempts));

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Version};
 use punctual_domain::job::Job;
+use punctual_domain::policy::limit::Rule;
 use punctual_domain::{LedgerEntry, Operation, Tenant};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::record::bytes::Put;
-use crate::record::{encode_job, encode_operation, encode_run, fate_code};
+use crate::record::{encode_job, encode_operation, encode_rule, encode_run, fate_code};
 use crate::verbs::{Due, RunDetail, Stored, Subject};
 
 /// The kinds of pieces, in the order in which they are moved: what others name comes first.
@@ -38,11 +39,13 @@ pub enum Kind {
     Requests,
     /// Notes that jobs which are over or deleted are to be forgotten.
     EndedJobs,
+    /// Administrators' limits.
+    Rules,
 }
 
 impl Kind {
     /// All kinds, in order.
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Tenants,
         Kind::Jobs,
         Kind::JobVersions,
@@ -53,6 +56,7 @@ impl Kind {
         Kind::Operations,
         Kind::Requests,
         Kind::EndedJobs,
+        Kind::Rules,
     ];
 
     /// The kind after this one.
@@ -73,6 +77,7 @@ impl Kind {
             Kind::Operations => "operations",
             Kind::Requests => "requests",
             Kind::EndedJobs => "ended_jobs",
+            Kind::Rules => "rules",
         }
     }
 }
@@ -106,6 +111,8 @@ pub enum Piece {
     Request(Subject),
     /// A job that is over or deleted is to be forgotten.
     EndedJob(EndedJob),
+    /// An administrator's limit.
+    Rule(Rule),
 }
 
 /// A run that has ended.
@@ -155,6 +162,7 @@ impl Piece {
             Piece::Operation(_) => Kind::Operations,
             Piece::Request(_) => Kind::Requests,
             Piece::EndedJob(_) => Kind::EndedJobs,
+            Piece::Rule(_) => Kind::Rules,
         }
     }
 
@@ -216,6 +224,10 @@ impl Piece {
                 time(&mut put, ended.forget_at);
                 put.fixed(ended.job.as_bytes());
                 put.number(ended.version.0.into());
+            }
+            Piece::Rule(rule) => {
+                put.bytes(rule.name.as_bytes());
+                put.bytes(&encode_rule(rule)?);
             }
         }
         Ok(put.0)

@@ -84,6 +84,12 @@ enum Scenario {
         /// Runs.
         #[arg(long, default_value_t = 100_000)]
         runs: u64,
+        /// Runs have so many keys in turn, and a limit for each; none, unless said otherwise.
+        #[arg(long, default_value_t = 0)]
+        keys: u64,
+        /// With --keys: runs of a key that go on at once.
+        #[arg(long, default_value = "1")]
+        per_key: std::num::NonZeroU32,
         #[command(flatten)]
         common: Common,
     },
@@ -191,7 +197,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 (common, noisy::noisy(*jobs, *seconds, *waiting, common).await?)
             }
             Scenario::Lanes { runs, common } => (common, lanes::lanes(*runs, common).await?),
-            Scenario::Drain { runs, common } => (common, scenario::drain(*runs, common).await?),
+            Scenario::Drain { runs, keys, per_key, common } => {
+                (common, scenario::drain(*runs, *keys, *per_key, common).await?)
+            }
             Scenario::Catalogue { jobs, overdue, common } => {
                 (common, scenario::catalogue(*jobs, *overdue, common).await?)
             }

@@ -1,5 +1,6 @@
 //! The scenarios.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual::wire::{Options, Parts, Running, Storage};
 use punctual_domain::TenantId;
 use punctual_domain::job::{Http, Method, Spec, Target as JobTarget};
+use punctual_domain::policy::limit::{Across, Concurrency};
 use punctual_schedule::{Schedule, Tzdb};
 use punctual_store::{DueQuery, Shards};
 use punctual_worker::targets::http::Policy;
@@ -258,12 +260,28 @@ pub(super) async fn burst(jobs: u64, common: &Common) -> Result<Account> {
 }
 
 /// Jobs that are all due before the engine starts.
-pub(super) async fn drain(runs: u64, common: &Common) -> Result<Account> {
+pub(super) async fn drain(runs: u64, keys: u64, per_key: NonZeroU32, common: &Common) -> Result<Account> {
     let bench = Bench::new(common).await?;
     let parts = bench.open().await?;
     let due = after_registering(runs)?;
-    let (ids, registering) =
-        register(&parts.engine, TenantId::DEFAULT, runs, |n| bench.spec(n, &format!("@at {due}"))).await?;
+    let limited = match keys {
+        0 => None,
+        _ => Some(Concurrency {
+            max: per_key,
+            key: Some("{payload.key}".parse()?),
+            across: Across::Tenant,
+            holds_retries: true,
+        }),
+    };
+    let (ids, registering) = register(&parts.engine, TenantId::DEFAULT, runs, |n| {
+        let mut spec = bench.spec(n, &format!("@at {due}"))?;
+        if limited.is_some() {
+            spec.payload = Some(format!("{{\"n\":{n},\"key\":{}}}", n % keys).into());
+            spec.policies.concurrency.clone_from(&limited);
+        }
+        Ok(spec)
+    })
+    .await?;
     let disk_before = disk(&bench.storage)?;
     sleep_until(due + SignedDuration::from_secs(2)).await;
     let before = Usage::now();
@@ -280,7 +298,10 @@ pub(super) async fn drain(runs: u64, common: &Common) -> Result<Account> {
     let grown = disk(&bench.storage)?.zip(disk_before).map(|(after, before)| after.saturating_sub(before));
     let measured = Measured { registered: runs, registering, took, used, rss };
     Ok(Account {
-        scenario: "drain, all due before the start".into(),
+        scenario: match keys {
+            0 => "drain, all due before the start".into(),
+            _ => format!("drain, all due before the start, {per_key} at once of {keys} keys"),
+        },
         took_s: Some(took.as_secs_f64()),
         disk_bytes_per_run: grown.map(|bytes| bytes as f64 / runs as f64),
         // Its slots were due before the engine started: how late they are says nothing.

@@ -5,6 +5,7 @@ mod export;
 mod import;
 mod limits;
 mod page;
+mod sharing;
 mod spec;
 
 use std::path::PathBuf;

@@ -91,6 +91,23 @@ pub(super) fn page(
         }),
     );
     fact(
+        "concurrency",
+        spec.concurrency.as_ref().and_then(|one| {
+            let across = shared(one.key.as_deref(), one.across.as_deref());
+            let retries = if one.holds_retries == Some(false) { ", retries let others pass" } else { "" };
+            Some(format!("{} at once{across}{retries}", one.max?))
+        }),
+    );
+    fact(
+        "rate",
+        spec.rate.as_ref().and_then(|one| {
+            let burst = one.burst.filter(|burst| *burst > 1);
+            let burst = burst.map(|burst| format!(", bursts of {burst}")).unwrap_or_default();
+            let across = shared(one.key.as_deref(), one.across.as_deref());
+            Some(format!("{} in {}{burst}{across}", one.limit?, length(one.per?)))
+        }),
+    );
+    fact(
         "queue",
         spec.queue
             .as_ref()
@@ -270,4 +287,10 @@ fn target(target: &Target) -> String {
         (None, Some(function)) => format!("function {}", function.name.as_deref().unwrap_or("")),
         (None, None) => "discard".into(),
     }
+}
+/// What a limit counts apart, and with whom.
+fn shared(key: Option<&str>, across: Option<&str>) -> String {
+    let key = key.map(|key| format!(" for each {key}")).unwrap_or_default();
+    let across = across.filter(|across| *across != "job").map(|across| format!(" across the {across}"));
+    format!("{key}{}", across.unwrap_or_default())
 }

@@ -18,7 +18,7 @@ use punctual_api::{Duration, Payload};
 use punctual_client::{Answer, Client, JobRef};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::limits;
+use super::{limits, sharing};
 use crate::commands::dead_letter::time;
 use crate::failure::Failure;
 
@@ -92,6 +92,8 @@ pub(super) struct Flags {
     retry_cap: Option<Duration>,
     #[command(flatten)]
     limits: limits::Flags,
+    #[command(flatten)]
+    sharing: sharing::Flags,
     /// How long an attempt may take [default: 5m]
     #[arg(long, value_name = "PERIOD", help_heading = "Policies")]
     timeout: Option<Duration>,
@@ -176,6 +178,7 @@ impl Flags {
             cap: self.retry_cap,
             ..Retry::default()
         })?);
+        over.extend(self.sharing.over()?);
         Ok(over)
     }
 
