@@ -192,6 +192,7 @@ impl Old {
         let next = DueColumns::default();
         let (ready, zeros) = (vec![1_i16; entries.len()], vec![0_i32; entries.len()]);
         let nobody = vec![None::<Uuid>; entries.len()];
+        let always = vec![None::<i64>; entries.len()];
         let queues = vec!["default"; entries.len()];
         let forget_at = vec![Some(now.as_millisecond() + WEEK); entries.len()];
         let mut shards = due.shard.clone();
@@ -203,6 +204,7 @@ impl Old {
         values.extend(next.values());
         values.extend([&places as &(dyn ToSql + Sync), &sequences, &due.shard, &ready, &due.lane, &zeros]);
         values.extend([&due.at as &(dyn ToSql + Sync), &due.tenant, &due.job, &nobody, &queues, &records]);
+        values.push(&always);
         let refused = self
             .transact(async || {
                 self.query("order by shard for key share", &[&shards]).await?;
@@ -216,10 +218,12 @@ impl Old {
 
     pub(crate) async fn claim(&self, limit: i64, now: Timestamp) -> Vec<Leased> {
         self.transact(async || {
-            self.query("update open_runs o set line = 1", &[&now.as_millisecond()]).await?;
-            let values: [&(dyn ToSql + Sync); 4] =
-                [&limit, &None::<Vec<i16>>, &None::<Vec<String>>, &self.me()];
-            let rows = self.query("where line = 1 and ($2::smallint[] is null", &values).await?;
+            self.query("update open_runs o set line = case", &[&now.as_millisecond()]).await?;
+            let values: [&(dyn ToSql + Sync); 5] =
+                [&limit, &None::<Vec<i16>>, &None::<Vec<String>>, &self.me(), &None::<i64>];
+            let rows = self
+                .query("select seq, revision, record, line, punctual_now($5) from open_runs", &values)
+                .await?;
             let mut leased = Vec::new();
             for row in &rows {
                 let (mut run, mut attempts) =

@@ -19,7 +19,8 @@ async fn the_story_leaves_something_in_every_table() {
     let server = Server::start(&LOGGED);
     let address = server.create("story");
     let store = Arc::new(Postgres::open(&options(&address)).await.unwrap());
-    let world = story::tell(&store).await;
+    let mut world = story::tell(&store).await;
+    story::tell_the_rest(&mut world).await;
     let tables = server.psql("story", TABLES);
     // What one database has only while it has others beside it; what only nodes of older versions write to.
     let empty = ["databases", "moves", "changes", "ended_jobs"];

@@ -1,4 +1,4 @@
--- A database as its store leaves it after the story of story.rs, schema 4. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
+-- A database as its store leaves it after the story of story.rs, schema 7. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
 
 SET statement_timeout = 0;
 SET lock_timeout = 0;
@@ -10,6 +10,12 @@ SET check_function_bodies = false;
 SET xmloption = content;
 SET client_min_messages = warning;
 SET row_security = off;
+CREATE FUNCTION public.punctual_may_take(line text, queues text[], labels text[]) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$ select case when left(line, 1) = chr(1)
+        then string_to_array(split_part(line, chr(1), 2), ',') <@ labels
+            and (queues is null or split_part(line, chr(1), 3) = any(queues))
+        else queues is null or line = any(queues) end $$;
 CREATE FUNCTION public.punctual_note() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -245,7 +251,10 @@ CREATE TABLE public.open_runs (
     job uuid NOT NULL,
     worker uuid,
     queue text NOT NULL,
-    record bytea NOT NULL
+    record bytea NOT NULL,
+    start_by bigint,
+    behind bigint,
+    is_followed boolean DEFAULT false NOT NULL
 );
 CREATE TABLE public.operations (
     id uuid NOT NULL,
@@ -392,12 +401,12 @@ INSERT INTO public.news VALUES (15, 1800011760000);
 INSERT INTO public.news VALUES (0, 1800011760000);
 INSERT INTO public.news VALUES (1, 1800011790000);
 INSERT INTO public.nodes VALUES ('01a3185c-5000-7555-aaaa-aaaaaaaaaaaa', 1801011760000, '{"name":"one","address":"http://one:7070","release":"0.1.0","roles":{"api":true,"scheduler":true,"worker":true},"started":1800000000000,"capacity":100,"ahead":3,"density":[[3,60]]}');
-INSERT INTO public.open_runs VALUES (1887449131253760000, 8, 0, 1, 0, 1800012060000, NULL, 2, 1, '01a3190f-c180-7008-8000-000000000008', NULL, 'default', '\x010428c20401a3190fc1807008800000000000000801010100c0cf24010001a3190fc180700c8000000000180180000001010101a3190fc180700c80000000001801808086fe90e36802030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500');
-INSERT INTO public.open_runs VALUES (1887449131253760001, 11, 0, 1, 0, 1800012060000, NULL, 2, 1, '01a3190f-c180-700b-8000-00000000000b', NULL, 'default', '\x010428c20401a3190fc180700b800000000000000b01010100c0cf24010001a3190fc180700c8000000000180180000001010101a3190fc180700c80000000001801808086fe90e36802030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500');
-INSERT INTO public.open_runs VALUES (1887449131253760003, 14, 2, 1, 0, 1800011760000, 1800011760000, 1, 1, '01a3190f-c180-700e-8000-00000000000e', '01a3190f-c180-700c-8000-000000180180', 'default', '\x010128400001a3190fc180700e800000000000000e010101000001a3190fc180700c800000000018018000');
-INSERT INTO public.open_runs VALUES (1887449131253760002, 13, 2, 1, 0, 1800011760000, 1800011760000, 2, 1, '01a3190f-c180-700d-8000-00000000000d', '01a3190f-c180-700c-8000-000000180180', 'default', '\x010128400801a3190fc180700d800000000000000d010101000001a3190fc180700c800000000018018000');
-INSERT INTO public.open_runs VALUES (1887449131253760004, 15, 0, 1, 0, 1800011880000, NULL, 0, 1, '01a3190f-c180-700f-8000-00000000000f', NULL, 'default', '\x010228100001a3190fc180700f800000000000000f0101000080d30e087469636b65742d37');
-INSERT INTO public.open_runs VALUES (1887449131253760005, 0, 1, 1, 0, 1800011760000, NULL, 0, 1, '01a3190f-c180-7000-8000-000000000010', NULL, 'default', '\x010328000001a3190fc180700080000000000000100101000000');
+INSERT INTO public.open_runs VALUES (1887449131253760000, 8, 0, 1, 0, 1800012060000, NULL, 2, 1, '01a3190f-c180-7008-8000-000000000008', NULL, 'default', '\x010428c20401a3190fc1807008800000000000000801010100c0cf24010001a3190fc180700c8000000000180180000001010101a3190fc180700c80000000001801808086fe90e36802030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500', NULL, NULL, false);
+INSERT INTO public.open_runs VALUES (1887449131253760001, 11, 0, 1, 0, 1800012060000, NULL, 2, 1, '01a3190f-c180-700b-8000-00000000000b', NULL, 'default', '\x010428c20401a3190fc180700b800000000000000b01010100c0cf24010001a3190fc180700c8000000000180180000001010101a3190fc180700c80000000001801808086fe90e36802030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500', NULL, NULL, false);
+INSERT INTO public.open_runs VALUES (1887449131253760003, 14, 2, 1, 0, 1800011760000, 1800011760000, 1, 1, '01a3190f-c180-700e-8000-00000000000e', '01a3190f-c180-700c-8000-000000180180', 'default', '\x010128400001a3190fc180700e800000000000000e010101000001a3190fc180700c800000000018018000', NULL, NULL, false);
+INSERT INTO public.open_runs VALUES (1887449131253760002, 13, 2, 1, 0, 1800011760000, 1800011760000, 2, 1, '01a3190f-c180-700d-8000-00000000000d', '01a3190f-c180-700c-8000-000000180180', 'default', '\x010128400801a3190fc180700d800000000000000d010101000001a3190fc180700c800000000018018000', NULL, NULL, false);
+INSERT INTO public.open_runs VALUES (1887449131253760004, 15, 0, 1, 0, 1800011880000, NULL, 0, 1, '01a3190f-c180-700f-8000-00000000000f', NULL, 'default', '\x010228100001a3190fc180700f800000000000000f0101000080d30e087469636b65742d37', NULL, NULL, false);
+INSERT INTO public.open_runs VALUES (1887449131253760005, 0, 1, 1, 0, 1800011760000, NULL, 0, 1, '01a3190f-c180-7000-8000-000000000010', NULL, 'default', '\x010328000001a3190fc180700080000000000000100101000000', NULL, NULL, false);
 INSERT INTO public.operations VALUES ('01a3190f-c180-7001-8000-000000000001', 1, 1, 2, '{"v":1,"kind":{"redrive":{"kind":"report"}},"state":0,"cursor":{"slot":1800011760000},"resume":1800011765000,"created":1800011760000,"updated":1800011760000}', 1800011765000, NULL);
 INSERT INTO public.operations VALUES ('01a3190f-c180-7002-8000-000000000002', 2, 1, 2, '{"v":1,"kind":{"redrive":{"kind":"report"}},"state":1,"resume":1800011760000,"created":1800011760000,"updated":1800011760000,"finished":1800011760000}', NULL, 1800011760000);
 INSERT INTO public.partitions VALUES (0, 1887436800000000000, 1887444349747200000);
@@ -406,10 +415,13 @@ INSERT INTO public.partitions VALUES (2, 1887406601011200000, 188749719797760000
 INSERT INTO public.partitions VALUES (3, 1887316004044800000, 1887950182809600000);
 INSERT INTO public.requests VALUES (1, 'pause', '\x07070707070707070707070707070707', 1800098160000, 'an answer', 9);
 INSERT INTO public.requests VALUES (1, 'asked', '\x07070707070707070707070707070707', 1800098160000, 'an answer', 12);
-INSERT INTO public.schema_versions VALUES (1, '2026-11-16 22:42:55.244478+00', 1);
-INSERT INTO public.schema_versions VALUES (2, '2026-11-16 22:42:55.278085+00', 1);
-INSERT INTO public.schema_versions VALUES (3, '2026-11-16 22:42:55.281173+00', 1);
-INSERT INTO public.schema_versions VALUES (4, '2026-11-16 22:42:55.283935+00', 1);
+INSERT INTO public.schema_versions VALUES (1, '2026-11-17 07:02:24.849652+00', 1);
+INSERT INTO public.schema_versions VALUES (2, '2026-11-17 07:02:25.001441+00', 1);
+INSERT INTO public.schema_versions VALUES (3, '2026-11-17 07:02:25.010361+00', 1);
+INSERT INTO public.schema_versions VALUES (4, '2026-11-17 07:02:25.020933+00', 1);
+INSERT INTO public.schema_versions VALUES (5, '2026-11-17 07:02:25.040107+00', 1);
+INSERT INTO public.schema_versions VALUES (6, '2026-11-17 07:02:25.043422+00', 1);
+INSERT INTO public.schema_versions VALUES (7, '2026-11-17 07:02:25.071565+00', 1);
 INSERT INTO public.sequences VALUES (true, 28800188160003);
 INSERT INTO public.settings VALUES ('shards', '\x3136');
 INSERT INTO public.settings VALUES ('signing-key', '\x6120736563726574');
@@ -532,9 +544,12 @@ CREATE INDEX history_4_job_seq_idx ON public.history_4 USING btree (job, seq);
 CREATE INDEX history_4_seq_idx ON public.history_4 USING btree (seq) WHERE (state = ANY (ARRAY[11, 12]));
 CREATE INDEX history_4_tenant_seq_idx ON public.history_4 USING btree (tenant, seq);
 CREATE INDEX jobs_by_tenant ON public.jobs USING btree (tenant, id);
-CREATE INDEX open_by_job ON public.open_runs USING btree (job);
+CREATE INDEX open_behind ON public.open_runs USING btree (job, behind, seq) WHERE (line = 3);
+CREATE INDEX open_by_job_and_line ON public.open_runs USING btree (job, line);
 CREATE INDEX open_delayed ON public.open_runs USING btree (available_at, seq) WHERE (line = 0);
+CREATE INDEX open_lapses ON public.open_runs USING btree (start_by, seq) WHERE ((start_by IS NOT NULL) AND (line <> 2));
 CREATE INDEX open_ready ON public.open_runs USING btree (lane, urgency, available_at, seq) WHERE (line = 1);
+CREATE INDEX open_requiring ON public.open_runs USING btree (queue, lane, urgency, available_at, seq) WHERE (line = '-1'::integer);
 CREATE INDEX open_running ON public.open_runs USING btree (claimed_at, seq) WHERE (line = 2);
 CREATE INDEX operations_by_tenant ON public.operations USING btree (tenant, id);
 CREATE INDEX operations_ended ON public.operations USING btree (finished_at) WHERE (finished_at IS NOT NULL);

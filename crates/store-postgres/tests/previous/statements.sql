@@ -1,4 +1,4 @@
--- All statements of its verbs, schema 4. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
+-- All statements of its verbs, schema 7. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
 
 -- takes (int8), gives ()
 delete from dead_letters where seq = $1
@@ -119,13 +119,15 @@ insert into news select * from unnest($1::smallint[], $2::bigint[])
 insert into nodes values ($1, punctual_now($4) + $2, $3)
 on conflict (id) do update set expires_at = excluded.expires_at, record = excluded.record
 ;
--- takes (_int8, _int2, _int2, _int2, _int4, _int8, _int8, _int4, _int4, _uuid, _uuid, _text, _bytea), gives ()
-insert into open_runs
+-- takes (_int8, _int2, _int2, _int2, _int4, _int8, _int8, _int4, _int4, _uuid, _uuid, _text, _bytea, _int8, _int8), gives ()
+insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker, queue,
+    record, start_by, behind)
 select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::smallint[], $5::int[], $6::bigint[],
-    $7::bigint[], $8::int[], $9::int[], $10::uuid[], $11::uuid[], $12::text[], $13::bytea[])
-on conflict (seq) do update set line = excluded.line, available_at = excluded.available_at,
+    $7::bigint[], $8::int[], $9::int[], $10::uuid[], $11::uuid[], $12::text[], $13::bytea[], $14::bigint[],
+    $15::bigint[])
+on conflict (seq) do update set line = excluded.line, behind = excluded.behind, available_at = excluded.available_at,
     claimed_at = case when excluded.worker is null then null else open_runs.claimed_at end, revision = excluded.revision, worker = excluded.worker,
-    record = excluded.record
+    record = excluded.record, start_by = excluded.start_by
 ;
 -- takes (uuid, int2, int4, int4, text, int8, int8), gives ()
 insert into operations values ($1, $2, $3, $4, $5, $6, $7)
@@ -169,6 +171,11 @@ from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[],
 join due d on d.shard = any(array[a.shard]) and d.at = a.at and d.lane = a.lane and d.tenant = a.tenant and d.job = a.job
     and d.version = a.version and d.slot = a.slot
 ;
+-- takes (_uuid), gives (int8, int4, bytea, int2)
+select b.seq, b.revision, b.record, b.line from unnest($1::uuid[]) j (id), lateral (
+    select seq, revision, record, line from open_runs o where o.job = j.id and o.line = 3
+    order by o.behind, o.seq limit 2 for update) b
+;
 -- takes (), gives (int2, int8)
 select class, from_seq from partitions order by class, from_seq
 ;
@@ -179,6 +186,8 @@ select class, record from history where class in (0, 1, 2, 3, 4) and seq = $1 fo
 select coalesce(
     (select available_at from open_runs where line = 1 and ($1::smallint[] is null or shard = any($1))
      order by lane, urgency, available_at, seq limit 1),
+    (select available_at from open_runs where line = -1 and ($1::smallint[] is null or shard = any($1))
+     order by queue, lane, urgency, available_at, seq limit 1),
     (select available_at from open_runs where line = 0 and ($1::smallint[] is null or shard = any($1))
      order by available_at, seq limit 1))
 ;
@@ -187,6 +196,10 @@ select convert_from(value, 'UTF8')::int from settings where name = 'shards'
 ;
 -- takes (_int8), gives (uuid)
 select distinct job from open_runs where seq = any($1)
+;
+-- takes (int8), gives (uuid)
+select distinct o.job from open_runs o where o.line = 3
+    and (select a.seq from open_runs a where a.job = o.job and a.line < 3 limit 1) is null limit $1
 ;
 -- takes (_int2, int8, int8, int2, int4, uuid), gives (int2, int8, int2, int4, uuid, int4, int8)
 select e.shard, e.at, e.lane, e.tenant, e.job, e.version, e.slot
@@ -214,6 +227,12 @@ select exists (select from pg_class where relname = 'schema_versions' and relkin
 -- takes (int4, text, int8), gives (bytea, int8, text)
 select fingerprint, expires_at, result from requests
             where tenant = $1 and key = $2 and expires_at > $3
+;
+-- takes (_uuid), gives ()
+select from jobs where id = any($1) order by id for update
+;
+-- takes (_uuid), gives ()
+select from open_runs where job = any($1) and line < 3 and not is_followed order by seq for update
 ;
 -- takes (int2, int8), gives ()
 select from shards where shard = $1 and epoch = $2 and owner is not null
@@ -265,6 +284,17 @@ select id, version from jobs where id = any($1) order by id for update
 -- takes (_uuid), gives (uuid, int4, text)
 select id, version, record::json ->> 'key' from jobs where id = any($1) order by id for update
 ;
+-- takes (_uuid), gives (uuid)
+select j.id from unnest($1::uuid[]) j (id), lateral (
+    select from open_runs o where o.job = j.id and o.line < 3 limit 1) a
+;
+-- takes (_uuid, int8), gives (uuid, bool, bool, int8)
+select j.id,
+    exists (select from open_runs o where o.job = j.id and o.line = 2),
+    exists (select from open_runs o where o.job = j.id and o.line < 2),
+    (select count(*) from (select from open_runs o where o.job = j.id and o.line = 3 limit $2::bigint) b)
+from unnest($1::uuid[]) j (id)
+;
 -- takes (_uuid, _int4), gives (uuid, int4, int4, text, int8, int8)
 select j.id, j.tenant, j.version, j.record, j.fired, j.completed_at
 from unnest($1::uuid[], $2::int[]) x (id, version)
@@ -281,8 +311,9 @@ from unnest($1::uuid[], $2::int[]) x (id, version)
 join jobs j on j.id = any(array[x.id]) and j.version = x.version
 order by x.id for update of j
 ;
--- takes (uuid, int4), gives (int4, int2, bool)
-select j.version, j.state, j.version = $2 or exists (select from job_versions v where v.id = $1 and v.version = $2)
+-- takes (uuid, int4), gives (int4, int2, bool, bool)
+select j.version, j.state, j.version = $2 or exists (select from job_versions v where v.id = $1 and v.version = $2),
+    j.record::json #> '{policies,overlap}' is not null
 from jobs j where j.id = $1
 ;
 -- takes (int4, text), gives (uuid)
@@ -291,8 +322,13 @@ select job from job_keys where tenant = $1 and key = $2
 -- takes (int4, text, uuid), gives (uuid)
 select job from job_keys where tenant = $1 and key = $2 and job <> $3
 ;
+-- takes (_uuid, _int8), gives (uuid, int8, int8, int8, int2, int4, int8)
+select l.job, l.from_slot, l.to_slot, l.slots, l.fate, l.tenant, l.decided_at
+from unnest($1::uuid[], $2::bigint[]) x (job, slot), lateral (
+    select * from ledger where ledger.job = x.job and from_slot <= x.slot order by from_slot desc limit 1) l
+;
 -- takes (), gives (int2, int8)
-select lane, count(*) from open_runs where line = 1 group by lane
+select lane, count(*) from open_runs where line in (-1, 1) group by lane
 ;
 -- takes (uuid), gives (bool)
 select not exists (select from open_runs where job = $1)
@@ -300,7 +336,7 @@ select not exists (select from open_runs where job = $1)
 -- takes (int8, int8, int8), gives (int8, bytea, uuid, bool)
 select o.seq, o.record, o.worker, w.is_dead
 from open_runs o left join workers w on w.id = o.worker
-where o.line = 2 and (w.is_dead or o.claimed_at < punctual_now($1) - $2)
+where o.line = 2 and o.claimed_at < punctual_now($1) - $2
 order by o.claimed_at, o.seq limit $3
 ;
 -- takes (int8), gives (void)
@@ -329,6 +365,9 @@ select seq, record from history where seq < $1 and seq >= $2 and $4::uuid is nul
 select seq, record from history where seq < $1 and seq >= $2 and job = $4  order by seq desc limit $3
 ;
 -- takes (int8, int8, int8, uuid), gives (int8, bytea)
+select seq, record from history where seq < $1 and seq >= $2 and job = $4 and state in (11, 12) and seq in (select seq from dead_letters) order by seq desc limit $3
+;
+-- takes (int8, int8, int8, uuid), gives (int8, bytea)
 select seq, record from history where seq < $1 and seq >= $2 and job = $4 and state in (11, 12) order by seq desc limit $3
 ;
 -- takes (int8, int8, int8, int4), gives (int8, bytea)
@@ -343,20 +382,31 @@ select seq, record from open_runs where seq < $1 and seq >= $2 and job = $4  ord
 -- takes (int8, int8, int8, int4), gives (int8, bytea)
 select seq, record from open_runs where seq < $1 and seq >= $2 and tenant = $4  order by seq desc limit $3
 ;
--- takes (int8, _int2, _text, uuid), gives (int8, int4, bytea, int2)
-select seq, revision, record, line from open_runs
-where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
-    and not exists (select from workers where id = $4 and is_dead)
-order by lane, urgency, available_at, seq limit $1 for update skip locked
-;
 -- takes (uuid), gives (int8, int4, bytea, int2)
 select seq, revision, record, line from open_runs where job = $1 and line <> 2 order by seq for update
+;
+-- takes (uuid), gives (int8, int4, bytea, int2)
+select seq, revision, record, line from open_runs where job = $1 and line = 3 order by seq for update
+;
+-- takes (_uuid, _int8), gives (int8, int4, bytea, int2)
+select seq, revision, record, line from open_runs where job = any($1) and seq <> all($2) order by seq for update
 ;
 -- takes (_int8, uuid), gives (int8, int4, bytea, int2)
 select seq, revision, record, line from open_runs where seq = any($1) and worker = $2
 ;
--- takes (_int8), gives (int8, int4, bytea, int2)
-select seq, revision, record, line from open_runs where seq = any($1) order by seq for update
+-- takes (_int8), gives (int8, int4, bytea, int2, bool)
+select seq, revision, record, line, is_followed from open_runs where seq = any($1) order by seq for update
+;
+-- takes (int8, _int2, _text, uuid, int8), gives (int8, int4, bytea, int2, int8)
+select seq, revision, record, line, punctual_now($5) from open_runs
+where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
+    and not exists (select from workers where id = $4 and is_dead)
+order by lane, urgency, available_at, seq limit $1 for update skip locked
+;
+-- takes (int8, _int2, int8), gives (int8, int4, bytea, int2, int8)
+select seq, revision, record, line, start_by from open_runs
+where start_by < $1 and line <> 2 and ($2::smallint[] is null or shard = any($2))
+order by start_by, seq limit $3
 ;
 -- takes (uuid), gives (int2, int8)
 select shard, epoch from shards where owner = $1
@@ -369,6 +419,11 @@ select shard, owner from shards where shard = any($1) order by shard for update
 ;
 -- takes (int8), gives (int2, uuid, int8, int8, int8)
 select shard, owner, epoch, expires_at, punctual_now($1) from shards order by shard
+;
+-- takes (int8, _int2), gives (int8)
+select start_by from open_runs
+where start_by >= $1 and line <> 2 and ($2::smallint[] is null or shard = any($2))
+order by start_by, seq limit 1
 ;
 -- takes (text), gives (bytea)
 select value from settings where name = $1
@@ -396,17 +451,20 @@ from unnest($1::uuid[], $2::bigint[], $3::bigint[]) x (id, fired, completed_at) 
 -- takes (_uuid, int8), gives ()
 update jobs set completed_at = $2 where id = any($1)
 ;
+-- takes (uuid, int8, _int8, _int4, _bytea), gives ()
+update open_runs o set line = 2, worker = $1, claimed_at = punctual_now($2), revision = x.revision, record = x.record
+from unnest($3::bigint[], $4::int[], $5::bytea[]) x (seq, revision, record) where o.seq = any(array[x.seq])
+;
 -- takes (int8), gives (int2)
-update open_runs o set line = 1
+update open_runs o set line = case when left(o.queue, 1) = chr(1) then -1 else 1 end
 from (
     select seq from open_runs where line = 0 and available_at <= $1 order by available_at, seq limit 10000
     for update skip locked
 ) due
 where o.seq = any(array[due.seq]) returning o.lane
 ;
--- takes (uuid, int8, _int8, _int4, _bytea), gives ()
-update open_runs o set line = 2, worker = $1, claimed_at = punctual_now($2), revision = x.revision, record = x.record
-from unnest($3::bigint[], $4::int[], $5::bytea[]) x (seq, revision, record) where o.seq = any(array[x.seq])
+-- takes (_uuid), gives ()
+update open_runs set is_followed = true where job = any($1) and line < 3 and not is_followed
 ;
 -- takes (int8, int8, int8), gives (int8)
 update sequences set block = greatest(block + 1, punctual_now($1) * $3) + $2 - 1 returning block
@@ -436,6 +494,7 @@ with gone as (
     delete from open_runs o
     where o.seq = any($4::bigint[])
         and ((o.seq, o.revision) in (select x.seq, x.revision from unnest($4::bigint[], $8::int[]) x (seq, revision))) is true
+        and not o.is_followed
     returning o.seq
 ), ended as (
     insert into history (class, state, tenant, seq, job, keep_until, record)
@@ -468,7 +527,7 @@ update shards s set expires_at = punctual_now($3) + $2
 from held where s.shard = any(array[held.shard]) and s.owner = $1
 returning s.shard, s.epoch
 ;
--- takes (_int2, _int8, _int2, _int4, _uuid, _int4, _int8, _int8, _int8, _int2, int8, _int8, _int2, _int8, _int2, _int4, _uuid, _int4, _int8, _int8, _int8, _int2, _int2, _int2, _int4, _int8, _int4, _uuid, _uuid, _text, _bytea), gives (int8, bool)
+-- takes (_int2, _int8, _int2, _int4, _uuid, _int4, _int8, _int8, _int8, _int2, int8, _int8, _int2, _int8, _int2, _int4, _uuid, _int4, _int8, _int8, _int8, _int2, _int2, _int2, _int4, _int8, _int4, _uuid, _uuid, _text, _bytea, _int8), gives (int8, bool)
 with owned as materialized (
     select a.* from unnest($1::smallint[], $2::bigint[], $3::smallint[], $4::int[], $5::uuid[], $6::int[], $7::bigint[],
         $8::bigint[], $9::bigint[])
@@ -495,16 +554,40 @@ with owned as materialized (
     on conflict (shard, at, lane, tenant, job, version) do update set slot = excluded.slot
 ), born as (
     insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker,
-        queue, record)
+        queue, record, start_by)
     select x.seq, x.shard, x.line, x.lane, x.urgency, x.available_at,
-        case when x.worker is null then null else (select punctual_now($11)) end, 0, x.tenant, x.job, x.worker, x.queue, x.record
+        case when x.worker is null then null else (select punctual_now($11)) end, 0, x.tenant, x.job, x.worker, x.queue, x.record,
+        x.start_by
     from unnest($20::bigint[], $21::bigint[], $22::smallint[], $23::smallint[], $24::smallint[], $25::int[],
-        $26::bigint[], $27::int[], $28::uuid[], $29::uuid[], $30::text[], $31::bytea[])
-        x (n, seq, shard, line, lane, urgency, available_at, tenant, job, worker, queue, record)
+        $26::bigint[], $27::int[], $28::uuid[], $29::uuid[], $30::text[], $31::bytea[], $32::bigint[])
+        x (n, seq, shard, line, lane, urgency, available_at, tenant, job, worker, queue, record, start_by)
     where (x.n in (select n from fired)) is true
 )
 select n, n in (select n from owned) from generate_series(1::bigint, cardinality($1::smallint[])) n
 where n not in (select n from fired)
+;
+-- takes (int8, _int2, _text, uuid, _text, int8), gives (int8, int4, bytea, int2, int8)
+with recursive lines as (
+    (select queue from open_runs where line = -1 order by queue limit 1)
+    union all
+    select (select o.queue from open_runs o where o.line = -1 and o.queue > l.queue order by o.queue limit 1)
+    from lines l where l.queue is not null
+), plain as materialized (
+    select seq, revision, record, line, lane, urgency, available_at from open_runs
+    where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
+    order by lane, urgency, available_at, seq limit $1 for update skip locked
+), requiring as materialized (
+    select o.seq, o.revision, o.record, o.line, o.lane, o.urgency, o.available_at
+    from lines l cross join lateral (
+        select seq, revision, record, line, lane, urgency, available_at from open_runs
+        where line = -1 and queue = l.queue and ($2::smallint[] is null or shard = any($2))
+        order by lane, urgency, available_at, seq limit $1 for update skip locked
+    ) o
+    where l.queue is not null and punctual_may_take(l.queue, $3, $5)
+)
+select seq, revision, record, line, punctual_now($6) from (select * from plain union all select * from requiring) w
+where not exists (select from workers where id = $4 and is_dead)
+order by lane, urgency, available_at, seq limit $1
 ;
 -- takes (uuid), gives (int8)
 with told as (delete from news where shard in (select shard from shards where owner = $1) returning at)

@@ -1,5 +1,6 @@
 //! What a dump is made of: something in every table, told through the verbs of the store; and how all of it is read.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,13 +10,14 @@ use punctual_domain::job::{JobState, Pause};
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::operation::{Cursor, DeadLetters, Event, Kind, Operation};
+use punctual_domain::policy::limit::{Allowance, Allowed, Key, Limited, Limits, Rule};
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::{Node, Outcome, Roles};
 use punctual_schedule::Progress;
 use punctual_store::conformance::World;
 use punctual_store::{
-    Attendance, Cancellation, DueQuery, Effect, Held, JobFilter, OperationFilter, PageRequest, RunFilter,
-    Shards, Step, Store, Subject,
+    Attendance, Cancellation, DueQuery, Effect, Held, JobFilter, OperationFilter, PageRequest, RuleChange,
+    RunFilter, Shards, Step, Store, Subject,
 };
 use punctual_store_postgres::Postgres;
 
@@ -172,6 +174,31 @@ async fn open_runs(world: &mut World) {
     firing.births[0].correlation_id = Some("ticket-7".into());
     world.try_firing(firing).await.unwrap();
     world.fired("ready").await;
+}
+
+/// What the previous version cannot tell: a limit, a run that has its permit, and one that waits for it. When the files are of a
+/// version that can, it is a part of the story.
+pub(crate) async fn tell_the_rest(world: &mut World) {
+    let allowance = Allowance { max: NonZeroU32::new(1), rate: None };
+    let rule = Rule {
+        name: "one".into(),
+        tenant: None,
+        queue: None,
+        kind: None,
+        by: Vec::new(),
+        allowance,
+        holds_retries: false,
+    };
+    let change = RuleChange { name: "one".into(), rule: Some(rule) };
+    world.store.put_rules(vec![change], world.now).await.unwrap();
+    let limited =
+        Limited { key: Key(1), breadth: 10, holds_retries: false, allowed: Allowed::Rule("one".into()) };
+    for name in ["first", "second"] {
+        let job = world.register(name, world.now).await;
+        let mut firing = world.firing(&job, world.now);
+        firing.births[0].limits = Limits::new(vec![limited.clone()]);
+        world.try_firing(firing).await.unwrap();
+    }
 }
 
 /// One that goes on, and one that has ended.
