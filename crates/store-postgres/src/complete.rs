@@ -134,6 +134,7 @@ impl Postgres {
         now: Timestamp,
         work: impl Fn(&mut Rows) -> Vec<Result<Run, Refused>>,
     ) -> Result<(Vec<Result<Run, Refused>>, HashMap<JobId, RunId>), Failed> {
+        self.ensure_current(now).await?;
         transact!(self, |client| {
             // Whether others wait for a run is known when it is held; then its job has to be held before it.
             let mut holds = Holds::Counting;

@@ -152,6 +152,7 @@ impl Postgres {
         let births = firings.iter().map(|firing| firing.births.len()).sum();
         let sequences = self.sequences.take(self, births, now).await?;
         let shards = shards(firings.iter().map(|firing| firing.due.key.job));
+        self.ensure_current(now).await?;
         let policies: Vec<(JobId, Overlap)> = firings
             .iter()
             .filter(|firing| is_ruled(&firing.births))

@@ -63,6 +63,7 @@ impl Postgres {
                 _ => 0,
             };
             let sequences = self.sequences.take(self, births, now).await?;
+            self.ensure_current(now).await?;
             answers.push(transact!(self, |client| {
                 let transaction = Work::begin(&mut client).await?;
                 let mut answer = self.take_step(&transaction, &step, &sequences, now).await?;

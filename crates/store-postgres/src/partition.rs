@@ -155,6 +155,18 @@ pub(crate) fn state_code(run: &Run) -> i16 {
 }
 
 impl Postgres {
+    /// Makes the partitions of this period. Whoever ends runs in a transaction has them made before it begins: inside it takes a
+    /// second connection, and when all who have one want another, nobody goes on.
+    pub(crate) async fn ensure_current(&self, now: Timestamp) -> Result<(), Failed> {
+        self.ensure((0..LATE).map(|class| Partition::at(class, millis(now)))).await
+    }
+
+    /// Makes those of this period and the next.
+    pub(crate) async fn look_ahead(&self, now: Timestamp) -> Result<(), Failed> {
+        self.ensure_current(now).await?;
+        self.ensure((0..LATE).map(|class| Partition::at(class, Partition::at(class, millis(now)).to))).await
+    }
+
     /// Makes the partitions that are not there yet.
     pub(crate) async fn ensure(&self, wanted: impl IntoIterator<Item = Partition>) -> Result<(), Failed> {
         let missing: Vec<Partition> = {

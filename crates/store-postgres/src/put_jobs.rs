@@ -86,6 +86,7 @@ impl Postgres {
     ) -> Result<Vec<Result<Run, Refused>>, Failed> {
         let sequences = self.sequences.take(self, triggers.len(), now).await?;
         let shards = shards(triggers.iter().map(|trigger| trigger.job));
+        self.ensure_current(now).await?;
         transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;
             let share = transaction.prepare_cached(SHARE_SHARDS).await?;

@@ -3,10 +3,9 @@
 use jiff::Timestamp;
 use punctual_domain::id::Sequence;
 use punctual_domain::operation::KEPT;
-use punctual_domain::policy::retention::Retention;
 
 use crate::error::{Failed, failed};
-use crate::partition::{LATE, Partition, class, days};
+use crate::partition::{LATE, Partition, days};
 use crate::postgres::Postgres;
 use crate::row::millis;
 
@@ -74,16 +73,6 @@ impl Postgres {
         client.execute(FORGET_VERSIONS, &[]).await.map_err(failed)?;
         client.execute(FORGET_WORKERS, &[&now]).await.map_err(failed)?;
         Ok(done)
-    }
-
-    /// Makes the partitions of this period and the next.
-    async fn look_ahead(&self, now: Timestamp) -> Result<(), Failed> {
-        let mut wanted = Vec::new();
-        for retention in Retention::ALL {
-            let current = Partition::at(class(retention), millis(now));
-            wanted.extend([current, Partition::at(current.class, current.to)]);
-        }
-        self.ensure(wanted).await
     }
 
     /// Drops a partition, except for its dead letters. Who is writing to the class is not kept waiting: if the lock is
