@@ -295,9 +295,18 @@ impl Run {
         self.start_by.is_some_and(|by| by.at < now)
     }
 
-    /// A waiting run follows an edit of its job. If its limits are others now, it has passed none of them.
+    /// A waiting run follows an edit of its job, also to where it waits. What waits in the lane `batch`, as backfills do, stays in
+    /// it. If its limits are others now, it has passed none of them.
     pub fn update(&mut self, job: &Job, limits: &Limits) {
+        let spec = &job.spec;
         self.version = job.version;
+        self.kind = spec.kind.as_deref().map(Arc::from);
+        self.queue.clone_from(&spec.queue);
+        self.requires.clone_from(&spec.requires);
+        self.priority = spec.priority;
+        if self.lane != Lane::Batch {
+            self.lane = spec.lane;
+        }
         self.start_by = timeouts::start_by(&job.spec.policies, self);
         if self.limits != *limits {
             self.limits = limits.clone();

@@ -62,6 +62,7 @@ impl Postgres {
         now: Timestamp,
     ) -> Result<Vec<Result<(), Refused>>, Failed> {
         let shards = shards(changes.iter().map(|change| change.put.job.id));
+        self.ensure_current(now).await?;
         transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;
             let take = transaction.prepare_cached(TAKE_SHARDS).await?;
@@ -215,7 +216,11 @@ impl Postgres {
             match what {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
+                    let lane = entry.run.lane;
                     entry.run.update(job, &change.put.limits);
+                    // Whoever counts by lane sees it go from one to the other.
+                    open.moves.push(lane, entry.stands, None);
+                    open.moves.push(entry.run.lane, None, entry.stands);
                     open.push(&entry, now);
                 }
                 OpenRuns::CancelPending => {

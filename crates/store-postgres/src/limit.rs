@@ -35,10 +35,12 @@ select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::text[]) o
 pub(crate) const LOCK: &str = "
 select key, rule, held, waiting, full_at, next_at from gates where key = any($1) order by breadth, key for update";
 
-/// The first in the lines of gates $1, $2 of each, to learn which other gates they come to.
+/// The first in the lines of gates $1, $2 of each, to learn which other gates they come to. Runs of shards that do not live here
+/// are what a move has brought so far, or left behind.
 pub(crate) const PEEK: &str = "
 select h.seq, h.record from unnest($1::bigint[], $2::bigint[]) x (key, count), lateral (
-    select seq, record from open_runs o where o.line = -2 and o.waits_on = x.key
+    select seq, record from open_runs o
+    where o.line = -2 and o.waits_on = x.key and o.shard = any(array(select shard from shards))
     order by o.lane, o.urgency, o.behind, o.seq limit x.count) h";
 
 /// The same when the gates are held. One that somebody else holds has no record.
@@ -46,12 +48,12 @@ pub(crate) const HEADS: &str = "
 with heads as materialized (
     select x.key, h.seq, h.n from unnest($1::bigint[], $2::bigint[]) x (key, count), lateral (
         select seq, row_number() over (order by o.lane, o.urgency, o.behind, o.seq) as n from open_runs o
-        where o.line = -2 and o.waits_on = x.key order by o.lane, o.urgency, o.behind, o.seq limit x.count) h
-), held as materialized (
-    select o.seq, o.revision, o.record, o.line from open_runs o
-    where o.seq = any(array(select seq from heads)) for update skip locked
+        where o.line = -2 and o.waits_on = x.key and o.shard = any(array(select shard from shards))
+        order by o.lane, o.urgency, o.behind, o.seq limit x.count) h
 )
-select h.seq, r.revision, r.record, r.line, h.key from heads h left join held r on r.seq = h.seq order by h.key, h.n";
+select h.seq, r.revision, r.record, r.line, h.key from heads h left join lateral (
+    select o.revision, o.record, o.line from open_runs o where o.seq = h.seq for update skip locked) r on true
+order by h.key, h.n";
 
 pub(crate) const WRITE: &str = "
 update gates g set held = x.held, waiting = x.waiting, full_at = x.full_at, next_at = x.next_at, rule = x.rule
@@ -66,6 +68,7 @@ select key from gates where next_at <= $1 and ($2::smallint[] is null or shard =
 pub(crate) const COMING: &str = "
 select seq, revision, record, line from open_runs
 where line = -3 and available_at <= $1 and ($2::smallint[] is null or shard = any($2))
+    and shard = any(array(select shard from shards))
 order by available_at, seq limit $3 for update skip locked";
 
 /// When the first gate is to be looked at, or the first run comes.
@@ -73,6 +76,7 @@ const NEXT: &str = "
 select least(
     (select min(next_at) from gates where next_at is not null and ($1::smallint[] is null or shard = any($1))),
     (select available_at from open_runs where line = -3 and ($1::smallint[] is null or shard = any($1))
+        and shard = any(array(select shard from shards))
      order by available_at, seq limit 1))";
 
 /// So many gates are looked at in one transaction: each has a line, and all of them are locked until it ends.
@@ -355,36 +359,96 @@ impl Postgres {
 /// So many open runs are read at a time.
 const COUNT_PAGE: i64 = 10_000;
 
+/// Adds what runs hold and wait for.
+const ADD: &str = "
+insert into gates (key, breadth, shard, rule, held, waiting, next_at)
+select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::text[], $5::int[], $6::bigint[], $7::bigint[])
+on conflict (key) do update set held = gates.held + excluded.held, waiting = gates.waiting + excluded.waiting,
+    next_at = least(gates.next_at, excluded.next_at)";
+
+/// Takes it away again, from gates that are held; whoever is left in line may go on.
+const SUBTRACT: &str = "
+update gates g set held = greatest(g.held - x.held, 0), waiting = greatest(g.waiting - x.waiting, 0), next_at = 0
+from unnest($1::bigint[], $2::int[], $3::bigint[]) x (key, held, waiting) where g.key = x.key";
+
+/// What open runs hold and wait for at their gates, by key, in the order in which gates are held.
+#[derive(Default)]
+struct Tally {
+    keys: Vec<i64>,
+    breadths: Vec<i16>,
+    shards: Vec<i16>,
+    rules: Vec<Option<String>>,
+    held: Vec<i32>,
+    waiting: Vec<i64>,
+    next_at: Vec<Option<i64>>,
+}
+
+impl Tally {
+    /// Of all runs, or of those in some shards. Their lines are looked at as soon as anybody looks.
+    async fn read(client: &Client<'_>, of: Option<&[i16]>, shard_count: u16) -> Result<Self, Failed> {
+        let mut gates = Gates::default();
+        let mut breadths: HashMap<Key, u8> = HashMap::new();
+        let mut after = i64::MIN;
+        loop {
+            let page = "
+                select seq, record from open_runs where seq > $1 and ($3::smallint[] is null or shard = any($3))
+                order by seq limit $2";
+            let rows = client.query(page, &[&after, &COUNT_PAGE, &of]).await.map_err(failed)?;
+            let Some(last) = rows.last() else { break };
+            after = last.get(0);
+            for row in &rows {
+                let (run, _) = decode_run(Sequence::from_i64(row.get(0)), row.get::<_, &[u8]>(1))?;
+                breadths.extend(run.limits.all().iter().map(|limited| (limited.key, limited.breadth)));
+                gates.recall(&run, Timestamp::UNIX_EPOCH);
+            }
+        }
+        let breadth = |passage: &Passage| breadths.get(&passage.key).copied().unwrap_or_default();
+        let mut passages: Vec<Passage> = gates.passages().collect();
+        passages.sort_by_key(|passage| (breadth(passage), passage.key));
+        let mut tally = Tally::default();
+        for passage in passages {
+            tally.keys.push(column(passage.key));
+            tally.breadths.push(breadth(&passage).into());
+            tally.shards.push(passage.key.shard(shard_count).0 as i16);
+            tally.held.push(passage.held as i32);
+            tally.waiting.push(passage.waiting as i64);
+            tally.next_at.push(passage.next_at.map(millis));
+            tally.rules.push(passage.rule.map(|rule| rule.to_string()));
+        }
+        Ok(tally)
+    }
+
+    async fn add(&self, client: &Client<'_>) -> Result<(), Failed> {
+        let values: [&(dyn ToSql + Sync); 7] =
+            [&self.keys, &self.breadths, &self.shards, &self.rules, &self.held, &self.waiting, &self.next_at];
+        client.execute(ADD, &values).await.map_err(failed)?;
+        Ok(())
+    }
+}
+
 /// Makes the gates that the open runs of a database tell of, while nobody uses it. Their lines are looked at as soon as somebody
 /// does.
-pub(crate) async fn count_gates(client: &Client<'_>, shards: u16) -> Result<(), Failed> {
-    let mut gates = Gates::default();
-    let mut breadths: HashMap<Key, u8> = HashMap::new();
-    let mut after = i64::MIN;
-    loop {
-        let page = "select seq, record from open_runs where seq > $1 order by seq limit $2";
-        let rows = client.query(page, &[&after, &COUNT_PAGE]).await.map_err(failed)?;
-        let Some(last) = rows.last() else { break };
-        after = last.get(0);
-        for row in &rows {
-            let (run, _) = decode_run(Sequence::from_i64(row.get(0)), row.get::<_, &[u8]>(1))?;
-            breadths.extend(run.limits.all().iter().map(|limited| (limited.key, limited.breadth)));
-            gates.recall(&run, Timestamp::UNIX_EPOCH);
-        }
-    }
-    let insert = "
-        insert into gates (key, breadth, shard, rule, held, waiting, full_at, next_at)
-        values ($1, $2, $3, $4, $5, $6, 0, $7)";
+pub(crate) async fn count_gates(client: &Client<'_>, shard_count: u16) -> Result<(), Failed> {
+    let tally = Tally::read(client, None, shard_count).await?;
     client.batch_execute("delete from gates").await.map_err(failed)?;
-    for passage in gates.passages() {
-        let breadth = i16::from(breadths.get(&passage.key).copied().unwrap_or_default());
-        let shard = passage.key.shard(shards).0 as i16;
-        let (held, waiting) = (passage.held as i32, passage.waiting as i64);
-        let (rule, next_at) = (passage.rule.as_deref(), passage.next_at.map(millis));
-        let values: [&(dyn ToSql + Sync); 7] =
-            [&column(passage.key), &breadth, &shard, &rule, &held, &waiting, &next_at];
-        client.execute(insert, &values).await.map_err(failed)?;
+    tally.add(client).await
+}
+
+/// Runs of shards have come from another database: from now on they are counted here.
+pub(crate) async fn bring_gates(client: &Client<'_>, shards: &[i16], shard_count: u16) -> Result<(), Failed> {
+    Tally::read(client, Some(shards), shard_count).await?.add(client).await
+}
+
+/// Runs of shards, which are held, leave for another database: from now on they are not counted here.
+pub(crate) async fn take_gates(client: &Client<'_>, shards: &[i16], shard_count: u16) -> Result<(), Failed> {
+    let any = client.query_opt("select from gates limit 1", &[]).await.map_err(failed)?;
+    if any.is_none() {
+        return Ok(());
     }
+    let tally = Tally::read(client, Some(shards), shard_count).await?;
+    client.query(LOCK, &[&tally.keys]).await.map_err(failed)?;
+    let values: [&(dyn ToSql + Sync); 3] = [&tally.keys, &tally.held, &tally.waiting];
+    client.execute(SUBTRACT, &values).await.map_err(failed)?;
     Ok(())
 }
 
@@ -406,7 +470,7 @@ async fn peek(transaction: &Work<'_>, freed: &BTreeMap<Key, i64>) -> Result<Vec<
 
 /// One that is first in a line: as it is, or held by somebody else.
 enum Head {
-    Ours(Entry),
+    Ours(Box<Entry>),
     Others,
 }
 
@@ -448,7 +512,7 @@ impl Settling<'_, '_> {
             let came = self.standing.remove(&key).unwrap_or_default();
             let came = came.iter().filter_map(|sequence| self.written.get(sequence));
             for entry in came.filter(|entry| stands_at(&entry.run, key)) {
-                line.insert(place(&entry.run), Head::Ours(entry.clone()));
+                line.insert(place(&entry.run), Head::Ours(Box::new(entry.clone())));
             }
             loop {
                 let Some((_, head)) = line.pop_first() else {
@@ -473,7 +537,7 @@ impl Settling<'_, '_> {
                 }
                 gone += 1;
                 entry.revision += i32::from(!self.written.contains_key(&entry.run.sequence));
-                self.keep(entry);
+                self.keep(*entry);
             }
         }
     }
@@ -499,7 +563,7 @@ impl Settling<'_, '_> {
             match row.get::<_, Option<i32>>(1) {
                 Some(_) => {
                     let entry = Entry::read(&row)?;
-                    line.insert(place(&entry.run), Head::Ours(entry));
+                    line.insert(place(&entry.run), Head::Ours(Box::new(entry)));
                 }
                 None => {
                     // Behind all that were read before it; nobody overtakes it.

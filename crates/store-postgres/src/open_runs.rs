@@ -93,6 +93,6 @@ insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at
 select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::smallint[], $5::int[], $6::bigint[],
     $7::bigint[], $8::int[], $9::int[], $10::uuid[], $11::uuid[], $12::text[], $13::bytea[], $14::bigint[],
     $15::bigint[], $16::bigint[])
-on conflict (seq) do update set line = excluded.line, behind = excluded.behind, waits_on = excluded.waits_on, available_at = excluded.available_at,
+on conflict (seq) do update set line = excluded.line, lane = excluded.lane, urgency = excluded.urgency, queue = excluded.queue, behind = excluded.behind, waits_on = excluded.waits_on, available_at = excluded.available_at,
     claimed_at = case when excluded.worker is null then null else open_runs.claimed_at end, revision = excluded.revision, worker = excluded.worker,
     record = excluded.record, start_by = excluded.start_by";

@@ -1,16 +1,22 @@
 //! Several databases as one store: the suite that defines every store, with half of the shards in a second database.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual_domain::id::{Epoch, OperationId, ShardId};
 use punctual_domain::lifecycle::Verdict;
+use punctual_domain::policy::limit::{Allowance, Allowed, Key, Limited, Limits};
 use punctual_domain::policy::overlap::Overlap;
+use punctual_domain::run::Cause;
 use punctual_domain::{Outcome, Run};
-use punctual_store::conformance::{Case, SHARDS, World};
-use punctual_store::{DueQuery, Error, JobFilter, MoveState, MoveStep, PageRequest, Shards, Store};
+use punctual_store::conformance::{Case, SHARDS, World, birth};
+use punctual_store::{
+    Birth, DueQuery, Error, JobFilter, MoveState, MoveStep, PageRequest, Shards, Store, Trigger,
+};
 use punctual_store_postgres::{Hints, OpenError, Options, Several, Time};
 use punctual_testing::Postgres as Server;
 
@@ -120,6 +126,47 @@ async fn runs_that_wait_for_each_other_go_on_where_their_shard_went() {
         move_all(&store, vec![job.id.shard()], to).await;
         let ended = world.conclude(worker, &held[0], Outcome::Succeeded, Verdict::Succeed).await;
         assert_eq!(ended.unwrap().id(), ids[place]);
+        held = world.claim(worker, 9).await;
+    }
+    assert_eq!(held, []);
+}
+
+/// Permits and lines of a limit go with the shard of the runs: while it moves back and forth the next goes on when one has ended, and
+/// no sooner. Runs of another shard under the same limit are counted where they are.
+#[tokio::test]
+async fn runs_in_the_line_of_a_limit_go_on_where_their_shard_went() {
+    let store = Arc::new(Several::open(&[options(), options()]).await.unwrap());
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let one = NonZeroU32::new(1);
+    let limited = |key| Limited {
+        key: Key(key),
+        breadth: 0,
+        holds_retries: true,
+        allowed: Allowed::Own(Allowance { max: one, rate: None }),
+    };
+    let (job, stays) = (world.job_of("moves", "a"), world.job_of("stays", "b"));
+    assert_ne!(job.id.shard(), stays.id.shard());
+    for job in [&job, &stays] {
+        world.try_put(world.put(job.clone(), None)).await.unwrap();
+    }
+    let mut runs = Vec::new();
+    for (n, job) in [&job, &job, &job, &stays, &stays].into_iter().enumerate() {
+        let cause = Cause::Trigger;
+        let limits = Limits::new(vec![limited(if job.id == stays.id { 8 } else { 7 })]);
+        let birth = Birth { cause, part: n as u32, limits, ..birth(job, world.now) };
+        let trigger = Trigger { job: job.id, version: job.version, birth, is_over: false, request: None };
+        runs.push(store.trigger(vec![trigger], world.now).await.unwrap().remove(0).unwrap().id());
+    }
+    let mut held = world.claim(worker, 9).await;
+    assert_eq!(held.iter().map(Run::id).collect::<BTreeSet<_>>(), BTreeSet::from([runs[0], runs[3]]));
+    held.retain(|run| run.job == job.id);
+    for (place, to) in [1, 0, 1].into_iter().enumerate() {
+        assert_eq!(held.iter().map(Run::id).collect::<Vec<_>>(), [runs[place]], "at {place}");
+        move_all(&store, vec![job.id.shard()], to).await;
+        store.advance(&Shards::All, world.now, 100).await.unwrap();
+        assert_eq!(world.claim(worker, 9).await, [], "its permit came with it");
+        world.conclude(worker, &held[0], Outcome::Succeeded, Verdict::Succeed).await.unwrap();
         held = world.claim(worker, 9).await;
     }
     assert_eq!(held, []);

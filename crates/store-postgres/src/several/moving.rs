@@ -17,6 +17,7 @@ use super::Several;
 use super::homes::Homes;
 use super::parts::{PARTS, Part};
 use crate::error::{Failed, failed};
+use crate::limit::{bring_gates, take_gates};
 use crate::partition::{LATE, Partition};
 use crate::postgres::{Postgres, transact};
 use crate::work::Work;
@@ -53,7 +54,7 @@ const NOTED: &str = "select id, part, is_gone, record::text from changes order b
 const ARRIVE: &str = "
 with arrived as (delete from moves where operation = $1 and not is_source and epochs is not null returning shards, epochs)
 insert into shards select s, null, e + 1, 0 from arrived, unnest(arrived.shards, arrived.epochs) x (s, e)
-on conflict (shard) do nothing";
+on conflict (shard) do nothing returning shard";
 
 /// A move that a database knows of.
 struct Known {
@@ -245,7 +246,7 @@ impl Going<'_> {
             // It waits for those who write, and they wait for it: not for long.
             transaction.batch_execute("set local lock_timeout = '2s'").await?;
             transaction.batch_execute(&watch).await?;
-            transaction.commit(self.source).await
+            transaction.commit(self.source).await.map(drop)
         })
     }
 
@@ -347,7 +348,7 @@ impl Going<'_> {
                 let note = transaction.prepare_cached(note).await?;
                 transaction.execute(&note, &[&uuid(self.step.operation), &self.shards, &epochs]).await?;
             }
-            transaction.commit(self.target).await
+            transaction.commit(self.target).await.map(drop)
         })
     }
 
@@ -376,6 +377,7 @@ impl Going<'_> {
             let over =
                 transaction.prepare_cached("update moves set is_over = true where operation = $1").await?;
             transaction.execute(&over, &[&uuid(self.step.operation)]).await?;
+            take_gates(&transaction, &self.shards, self.source.shard_count).await?;
             let leave = transaction.prepare_cached("delete from shards where shard = any($1)").await?;
             transaction.execute(&leave, &[&self.shards]).await?;
             for part in PARTS.iter().filter(|part| part.is_hot) {
@@ -476,9 +478,17 @@ impl Postgres {
     /// Shards that are complete here, and nowhere else, live here.
     async fn arrive(&self, operation: OperationId) -> Result<(), Error> {
         self.read("arrive", || async {
+            transact!(self, |client| {
+                let transaction = Work::begin(&mut client).await?;
+                let statement = transaction.prepare_cached(ARRIVE).await?;
+                let arrived = transaction.query(&statement, &[&uuid(operation)]).await?;
+                let arrived: Vec<i16> = arrived.iter().map(|row| row.get(0)).collect();
+                if !arrived.is_empty() {
+                    bring_gates(&transaction, &arrived, self.shard_count).await?;
+                }
+                transaction.commit(self).await
+            })?;
             let client = self.connection().await?;
-            let statement = client.prepare_cached(ARRIVE).await.map_err(failed)?;
-            client.execute(&statement, &[&uuid(operation)]).await.map_err(failed)?;
             self.wakeups.hint_placement(&client).await
         })
         .await
@@ -540,7 +550,7 @@ impl Postgres {
             transaction.batch_execute("set local lock_timeout = '2s'").await?;
             transaction.batch_execute(&unwatch).await?;
             transaction.batch_execute("delete from changes").await?;
-            transaction.commit(self).await
+            transaction.commit(self).await.map(drop)
         })
     }
 }

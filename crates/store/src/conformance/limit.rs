@@ -590,8 +590,9 @@ pub async fn a_step_gives_birth_into_lines(store: Arc<dyn Store>) {
     let mut world = World::new(store).await;
     let job = registered(&mut world, "limited").await;
     let limits = only(own(7, at_most(2)));
-    let births: Vec<Birth> =
-        (1..=5).map(|n| Birth { cause: Cause::Backfill, ..slot(&world, &job, -100 * n, &limits) }).collect();
+    let births: Vec<Birth> = [-500, -400, -100, -200, -300]
+        .map(|at| Birth { cause: Cause::Backfill, ..slot(&world, &job, at, &limits) })
+        .into();
     let kind = Kind::Redrive(DeadLetters { job: Some(job.id), ..DeadLetters::default() });
     let id = OperationId::new(world.now, job.id.shard(), 7);
     let operation = Operation::new(id, TenantId::DEFAULT, kind, world.now);

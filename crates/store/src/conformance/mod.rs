@@ -26,7 +26,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-pub use world::World;
+pub use world::{World, birth};
 
 use crate::store::Store;
 
@@ -66,7 +66,7 @@ macro_rules! conformance {
                 firing_counts_progress, a_run_may_be_born_running, the_next_due_time_is_told, trigger_needs_a_job;
             forecast: jobs_tell_when_and_where_they_run, only_active_jobs_are_planned,
                 due_entries_of_a_second_are_counted_up_to_a_limit;
-            claim: runs_are_claimed_in_order, a_claim_respects_queues_and_limits, a_queue_is_not_held_up_by_another,
+            claim: runs_are_claimed_in_order, an_edit_may_move_waiting_runs, a_claim_respects_queues_and_limits, a_queue_is_not_held_up_by_another,
                 a_run_waits_for_a_worker_that_has_what_it_requires, what_a_run_requires_stays_with_it,
                 waiting_runs_are_counted_by_lane, a_run_waits_for_its_time,
                 a_run_keeps_the_version_it_was_fired_with, an_edit_may_update_waiting_runs;

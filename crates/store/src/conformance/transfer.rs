@@ -363,12 +363,24 @@ pub async fn assert_goes_on(store: Arc<dyn Store>) {
     let running = before.iter().filter(|run| matches!(run.state, RunState::Running(_))).count();
     let behind: Vec<&Run> = before.iter().filter(|run| run.is_behind()).collect();
     let pending = before.iter().filter(|run| matches!(run.state, RunState::Pending(_))).count();
-    let waiting = pending - behind.len();
+    let limited: Vec<&Run> = before.iter().filter(|run| run.is_limited()).collect();
+    let waiting = pending - behind.len() - limited.len();
     assert!(running >= 2 && waiting >= 3 && behind.len() == 2, "{running} running, {waiting} waiting");
     let lost = world.store.expired(LEASE, world.now, 1_000).await.expect("expired");
     assert_eq!(lost.len(), running, "their workers are gone");
     let worker = world.worker();
-    assert_eq!(world.claim(worker, 1_000).await.len(), waiting + 1);
+    let claimed = world.claim(worker, 1_000).await;
+    assert_eq!(claimed.len(), waiting + 1);
+    // Who holds the permit came with it, and so did the line.
+    let holder =
+        claimed.iter().find(|run| limited.iter().any(|one| one.job == run.job)).expect("it was ready");
+    world.conclude(worker, holder, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+    world.store.advance(&Shards::All, world.now, 100).await.expect("advance");
+    let mut going_on = Vec::new();
+    for run in &limited {
+        going_on.push(!world.detail(run.id()).await.run.is_limited());
+    }
+    assert_eq!(going_on, [false, true], "newest first: one permit, one run");
     // The one ahead of those that wait is too late by now: it ends, and the oldest of them goes on.
     let is_ahead = |run: &&Run| run.job == behind[0].job && !run.is_behind();
     let ahead = before.iter().find(is_ahead).expect("one is ahead").id();

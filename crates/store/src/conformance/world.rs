@@ -254,7 +254,7 @@ pub(super) fn due(job: &Job, at: Timestamp) -> Due {
 }
 
 /// A waiting run for a slot.
-pub(super) fn birth(job: &Job, slot: Timestamp) -> Birth {
+pub fn birth(job: &Job, slot: Timestamp) -> Birth {
     Birth {
         cause: Cause::Schedule,
         scheduled_for: slot,
