@@ -106,7 +106,7 @@ impl Engine {
     ) -> Result<Groups, Error> {
         let of_store = RunFilter { is_dead: Some(true), ..filter.runs.clone() };
         let of_job = DeadFilter { error: None, ..filter.clone() };
-        let mut groups: HashMap<(String, Option<i32>, String), (Group, BTreeSet<JobId>)> = HashMap::new();
+        let mut groups: HashMap<_, (Group, BTreeSet<JobId>)> = HashMap::new();
         let mut examined = 0;
         while examined < GROUPED_MAX {
             let found = self.runs(&of_store, PageRequest { after, limit: CHUNK }).await?;

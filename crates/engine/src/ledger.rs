@@ -67,7 +67,11 @@ impl Engine {
         }
         let is_over = match job.state {
             JobState::Deleted => false,
-            _ => self.see(std::slice::from_ref(&stored)).await?.first().is_some_and(|seen| seen.is_ended()),
+            _ => self
+                .see(std::slice::from_ref(&stored))
+                .await?
+                .first()
+                .is_some_and(super::history::Seen::is_ended),
         };
         let mut read = self.read(job, (from, to), page.limit).await?;
         let bound = self.bound(job);

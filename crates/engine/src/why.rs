@@ -130,7 +130,7 @@ impl Engine {
             bare: then.bare.as_deref(),
             slot,
             next: seen.as_ref().and_then(|seen| seen.next_fire_at),
-            is_over: seen.as_ref().is_some_and(|seen| seen.is_ended()),
+            is_over: seen.as_ref().is_some_and(super::history::Seen::is_ended),
             fired: stored.progress.fired,
             run: found.as_ref().map(|found| (&found.run, &found.attempts[..])),
             is_dead_letter: match run {

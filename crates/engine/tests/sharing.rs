@@ -125,7 +125,11 @@ fn a_place_that_names_nothing_is_empty_text_and_a_warning() {
     without.payload = Some(r#"{"client":"acme"}"#.into());
     let (one, other) = (register(&world, without.clone()), register(&world, without));
     assert_eq!((trigger(&world, one).state, trigger(&world, other).state), (READY, WAITING));
-    let warnings = |job: JobId| block_on(world.engine.job(TENANT, job)).unwrap().warnings.join("\n");
+    let warnings = |job: JobId| {
+        let seen = block_on(world.engine.job(TENANT, job)).unwrap();
+        let recent = block_on(world.engine.recent(&seen.job)).unwrap();
+        world.engine.warnings(&seen.job, &recent).join("\n")
+    };
     assert!(warnings(one).contains("`{payload.customer.id}`"), "{}", warnings(one));
     let with = register(&world, of_customer("acme"));
     assert!(!warnings(with).contains("payload.customer"), "{}", warnings(with));

@@ -407,10 +407,11 @@ fn a_long_range_costs_a_few_rows_and_pages_lose_nothing() {
 #[test]
 fn dead_letters_are_found_by_error_and_label_and_grouped() {
     let world = World::new();
-    let mut labelled = spec("@at 2026-01-01T12:01:00Z");
-    labelled.labels.insert("team".into(), "a".into());
     for n in 0..7 {
-        let one = if n < 2 { labelled.clone() } else { spec("@at 2026-01-01T12:01:00Z") };
+        let mut one = spec(&format!("@at 2026-01-01T12:{:02}:00Z", n + 1));
+        if n < 2 {
+            one.labels.insert("team".into(), "a".into());
+        }
         world.try_register(one).unwrap();
         world.advance(minutes(1));
         let message = if n % 3 == 0 {

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 fn many_jobs_are_changed_once_each_through_kills() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
-    story(10_000, 6, &|| Server::start(&data));
+    story(10_000, 6, &|| Server::start_with(&data, &["--queues", "default"]));
     let checked = punctual_store_embedded::check(&data, Timestamp::now()).unwrap();
     assert!(checked.is_sound(), "{:#?}", checked.findings);
 }
@@ -32,7 +32,9 @@ fn many_jobs_are_changed_once_each_through_kills_on_postgres() {
     let address = Postgres::shared().database();
     let directory = tempfile::tempdir().unwrap();
     story(3_000, 3, &|| {
-        Server::start_with(directory.path(), &["--store", &address, "--lease", "3", "--shard-lease", "3"])
+        let timing = ["--lease", "3", "--shard-lease", "3"];
+        let what = ["--store", &address, "--queues", "default"];
+        Server::start_with(directory.path(), &[&what[..], &timing[..]].concat())
     });
 }
 
@@ -98,7 +100,7 @@ fn change_the_rest(server: &Server, count: usize) {
     let waiting = server.get("/v1/runs?queue=nobody-else&state=pending");
     assert_eq!(waiting["items"].as_array().unwrap().len(), 1, "{waiting}");
     let dry = run(server, &["run", "bulk", "cancel", "--queue", "nobody-else", "--dry-run"], 0);
-    assert!(dry.starts_with("1 runs match: 1 would be cancelled\nRUN"), "{dry}");
+    assert!(dry.starts_with("1 runs match: 1 would be cancelled\n RUN"), "{dry}");
     let cancelled =
         run(server, &["run", "bulk", "cancel", "--queue", "nobody-else", "--state", "pending"], 0);
     assert_eq!(cancelled, "1 cancelled, 0 had changed meanwhile\n");

@@ -56,7 +56,7 @@ fn a_forecast_shows_when_it_gets_crowded_and_why() {
             "--cron",
             "0 9 * * *",
             "--url",
-            "http://127.0.0.1:9/x",
+            "http://127.0.0.1:9009/x",
             "--type",
             "mail",
         ]);
@@ -79,7 +79,7 @@ fn a_forecast_shows_when_it_gets_crowded_and_why() {
         lines[lines.len() - 3..],
         [
             vec!["TYPE", "TARGET", "SLOTS", "AT", "MOST"],
-            vec!["mail", "http", "127.0.0.1:9", "3", "3"],
+            vec!["mail", "http", "127.0.0.1:9009", "3", "3"],
             vec!["-", "discard", "1", "1"]
         ]
     );

@@ -9,7 +9,7 @@ use punctual_api::ledger::{LedgerEntry, Why};
 use punctual_api::page::Page;
 use punctual_api::{Job, read};
 use punctual_domain::account::{Row, What};
-use punctual_domain::job::{self, Spec};
+use punctual_domain::job::Spec;
 use punctual_domain::{JobId, Version};
 use punctual_engine::Error as EngineError;
 use punctual_engine::backfill;

@@ -166,6 +166,9 @@ pub(crate) fn open_checkpointer(path: &Path) -> rusqlite::Result<Connection> {
 mod tests {
     use super::*;
 
+    /// What came with the fourth format is not there.
+    const NO_LIMITS: &str = "drop table limited; drop table tokens; drop table rules;";
+
     /// The line of waiting runs as the first two formats had it.
     const OLD_READY: &str = "drop table ready; create table ready (
             lane integer not null, urgency integer not null, available_at integer not null, seq integer not null,
@@ -180,10 +183,7 @@ mod tests {
         let path = directory.path().join("punctual.db");
         let first = open_writer(&path, None, 4).unwrap();
         first
-            .execute_batch(&format!(
-                "drop table lapses; drop table limited; drop table tokens; drop table rules; {OLD_READY} \
-                 pragma user_version = 1;"
-            ))
+            .execute_batch(&format!("drop table lapses; {NO_LIMITS} {OLD_READY} pragma user_version = 1;"))
             .unwrap();
         drop(first);
         for _ in 0..2 {
@@ -199,7 +199,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("punctual.db");
         let second = open_writer(&path, None, 4).unwrap();
-        second.execute_batch(OLD_READY).unwrap();
+        second.execute_batch(&format!("{NO_LIMITS} {OLD_READY}")).unwrap();
         // The ids of two jobs begin at the sixth byte of their runs' records; the third run is damaged.
         second
             .execute_batch(

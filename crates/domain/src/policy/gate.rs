@@ -159,7 +159,7 @@ mod tests {
                 match gate.pass(&allowance, false, now) {
                     Ok(()) => passed += 1,
                     Err(Closed::Until(next)) => {
-                        now = next.max(now + SignedDuration::from_millis(rng.i64(0..3)))
+                        now = next.max(now + SignedDuration::from_millis(rng.i64(0..3)));
                     }
                     Err(Closed::Full) => unreachable!("no maximum"),
                 }

@@ -378,6 +378,7 @@ mod tests {
             created_at: at,
             updated_at: at,
             carried: None,
+            changes: Vec::new(),
         }
     }
 
@@ -426,7 +427,8 @@ mod tests {
     fn a_job_shares_its_limits_as_far_as_it_says() {
         for across in Across::ALL {
             let (mut one, mut other) = (job(1), job(2));
-            [&mut one, &mut other].map(|job| limited(job, across));
+            limited(&mut one, across);
+            limited(&mut other, across);
             let is_shared = across != Across::Job;
             let limits = of_job(&one, &keys("acme"), &[]);
             assert_eq!(limits.len(), 2);

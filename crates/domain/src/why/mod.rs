@@ -97,6 +97,8 @@ pub enum Reason {
     WaitsForTime,
     /// An earlier run must end first.
     WaitsForEarlierRun,
+    /// It stands in the line of a limit.
+    WaitsForLimit,
     /// No live worker has what it requires.
     WaitsForLabels,
     /// No worker serves its queue.
@@ -131,7 +133,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 29] = [
+    pub const ALL: [Reason; 30] = [
         Reason::RanOnTime,
         Reason::RanLate,
         Reason::CaughtUp,
@@ -146,6 +148,7 @@ impl Reason {
         Reason::Paused,
         Reason::WaitsForTime,
         Reason::WaitsForEarlierRun,
+        Reason::WaitsForLimit,
         Reason::WaitsForLabels,
         Reason::WaitsForQueue,
         Reason::WaitsForRoom,
@@ -180,6 +183,7 @@ impl Reason {
             Reason::Paused => "paused",
             Reason::WaitsForTime => "waiting_for_time",
             Reason::WaitsForEarlierRun => "waiting_for_earlier_run",
+            Reason::WaitsForLimit => "waiting_for_limit",
             Reason::WaitsForLabels => "waiting_for_labels",
             Reason::WaitsForQueue => "waiting_for_queue",
             Reason::WaitsForRoom => "waiting_for_room",

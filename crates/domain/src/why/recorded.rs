@@ -9,6 +9,8 @@ use crate::attempt::Attempt;
 use crate::job::{Job, JobState};
 use crate::ledger::{Fate, LedgerEntry};
 use crate::policy::catch_up::{CatchUp, GRACE};
+use crate::policy::gate::Allowance;
+use crate::policy::limit::Allowed;
 use crate::policy::overlap::Overlap;
 use crate::run::{Cause, Limit, Run, RunState, WaitingFor};
 
@@ -21,7 +23,7 @@ pub(super) fn by_run(
     let id = run.id();
     let what = subject(facts, tell, run);
     match run.state {
-        RunState::Succeeded => return succeeded(facts, tell, run, attempts),
+        RunState::Succeeded => succeeded(facts, tell, run, attempts),
         RunState::Running(lease) => {
             let before = attempts.split_last().map_or(&[][..], |(_, before)| before);
             let text = format!(
@@ -51,6 +53,7 @@ pub(super) fn by_run(
             (Reason::WaitsForTime, text)
         }
         RunState::Pending(WaitingFor::EarlierRun) => waits_behind(facts, tell, run, &what),
+        RunState::Pending(WaitingFor::Limit) => waits_in_line(facts, tell, run, &what),
         RunState::Pending(WaitingFor::Capacity) => waits(facts, tell, run, &what),
         RunState::Failed | RunState::TimedOut => failed(facts, tell, run, attempts, &what),
         RunState::Missed => missed(facts, tell, run, &what),
@@ -231,20 +234,52 @@ fn waits_behind(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (R
     (Reason::WaitsForEarlierRun, text)
 }
 
+/// What becomes of a run that has not started in time.
+fn otherwise(tell: &Tell<'_>, run: &Run) -> String {
+    let Some(by) = run.start_by else { return String::new() };
+    let fate = match by.limit {
+        Limit::StartWindow | Limit::Deadline if run.attempt == 0 => "missed",
+        _ => "a dead letter",
+    };
+    format!(" If it has not started by {}, it is {fate}.", tell.time(by.at))
+}
+
+/// For how long it could have been running.
+fn waiting_since(facts: &Facts<'_>, run: &Run) -> String {
+    span(run.available_at.max(run.sequence.born_at()), facts.now)
+}
+
+fn waits_in_line(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, String) {
+    let (id, job) = (run.id(), facts.job.id);
+    let running = || format!("To see what runs: punctual run list --job {job} --state running");
+    let (limit, way_out) = match run.next_limit().map(|limited| &limited.allowed) {
+        Some(Allowed::Rule(name)) => {
+            (format!("the limit `{name}`"), "To see the limits: punctual limit list".into())
+        }
+        Some(Allowed::Own(Allowance { rate: Some(rate), .. })) => (
+            format!(
+                "its job's rate, {} in {}",
+                rate.limit,
+                length(SignedDuration::try_from(rate.per).unwrap_or_default())
+            ),
+            format!("To change it: punctual job update {job} --rate N/PERIOD"),
+        ),
+        Some(Allowed::Own(Allowance { max: Some(max), .. })) => {
+            (format!("its job's concurrency, {max} at once"), running())
+        }
+        Some(Allowed::Own(Allowance { max: None, rate: None })) | None => ("a limit".into(), running()),
+    };
+    let text = format!(
+        "{what} has not started: run {id} waits since {} in the line of {limit}.{} {way_out}",
+        waiting_since(facts, run),
+        otherwise(tell, run),
+    );
+    (Reason::WaitsForLimit, text)
+}
+
 fn waits(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, String) {
     let id = run.id();
-    let limit = run.start_by.map(|by| {
-        format!(
-            " If it has not started by {}, it is {}.",
-            tell.time(by.at),
-            match by.limit {
-                Limit::StartWindow | Limit::Deadline if run.attempt == 0 => "missed",
-                _ => "a dead letter",
-            }
-        )
-    });
-    let limit = limit.unwrap_or_default();
-    let since = span(run.available_at.max(run.sequence.born_at()), facts.now);
+    let (limit, since) = (otherwise(tell, run), waiting_since(facts, run));
     if !run.requires.is_empty() && !facts.is_met {
         let text = format!(
             "{what} has not started: run {id} waits since {since} for a worker with {}, and no live one has \

@@ -1,6 +1,7 @@
 //! Every reason, as a table of facts and answers.
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use crate::id::{JobId, Sequence, ShardId, TenantId, Version, WorkerId};
 use crate::job::{Before, Change, Lane, Spec, Target};
 use crate::ledger::Fate;
 use crate::policy::catch_up::CatchUp;
+use crate::policy::gate::Allowance;
+use crate::policy::limit::{Allowed, Key, Limited, Limits};
 use crate::policy::overlap::Overlap;
 use crate::policy::retention::Retention;
 use crate::run::{Cause, Lease, Limit, RunState, StartBy, WaitingFor};
@@ -114,7 +117,18 @@ fn run(job: &Job, born_at: Timestamp, state: RunState) -> Run {
         turn_at: None,
         is_cancel_requested: false,
         correlation_id: None,
+        limits: Limits::NONE,
+        passed: 0,
     }
+}
+
+/// A run stands in the line of a rule, or of its job's own limit.
+fn limited(rule: &str, max: Option<NonZeroU32>) -> Limits {
+    let allowed = match max {
+        Some(max) => Allowed::Own(Allowance { max: Some(max), rate: None }),
+        None => Allowed::Rule(rule.into()),
+    };
+    Limits::new(vec![Limited { key: Key(1), breadth: 0, holds_retries: false, allowed }])
 }
 
 fn attempt(number: u32, claimed_at: Timestamp, error: Option<&str>) -> Attempt {
@@ -263,7 +277,7 @@ fn every_reason_has_its_case() {
             )
             .with(|case| {
                 case.attempts =
-                    vec![attempt(1, at("07:00:01"), Some("503")), attempt(2, at("07:00:05"), None)]
+                    vec![attempt(1, at("07:00:01"), Some("503")), attempt(2, at("07:00:05"), None)];
             })
             .gives(
                 Reason::Running,
@@ -385,6 +399,24 @@ fn every_reason_has_its_case() {
             .gives(
                 Reason::WaitsForEarlierRun,
                 &["which is running (overlap queue_one)", "punctual run cancel"],
+            ),
+        case()
+            .ran("07:00:00", RunState::Pending(WaitingFor::Limit), |run| run.limits = limited("db", None))
+            .gives(
+                Reason::WaitsForLimit,
+                &["waits since 5h in the line of the limit `db`", "punctual limit list"],
+            ),
+        case()
+            .ran("07:00:00", RunState::Pending(WaitingFor::Limit), |run| {
+                run.limits = limited("", NonZeroU32::new(2));
+                run.start_by = Some(StartBy { at: at("13:00:00"), limit: Limit::StartWindow });
+            })
+            .gives(
+                Reason::WaitsForLimit,
+                &[
+                    "of its job's concurrency, 2 at once. If it has not started by 15:00, it is missed.",
+                    "run list --job",
+                ],
             ),
         case()
             .ran("07:00:00", capacity, |run| run.requires = "gpu=true".parse().expect("labels"))

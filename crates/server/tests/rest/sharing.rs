@@ -36,7 +36,7 @@ async fn a_limit_that_is_wrong_is_refused_with_every_reason() {
     for (body, pointers) in [
         ("{}", &[""][..]),
         (r#"{"max":0,"by":["colour","job","job"]}"#, &["/max", "/by/0", "/by/2"]),
-        (r#"{"rate":{"per":"2d"},"queue":""}"#, &["/rate/limit", "/rate/per", "/queue"]),
+        (r#"{"rate":{"per":"25h"},"queue":""}"#, &["/rate/limit", "/rate/per", "/queue"]),
         (r#"{"mx":1}"#, &["/mx"]),
     ] {
         let reply = world.call("PUT /v1/limits/x", body).await;

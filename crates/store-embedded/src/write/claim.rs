@@ -106,7 +106,7 @@ impl Batch<'_> {
     }
 
     fn sources(&self, claim: &Claim) -> Result<Vec<Source>, Error> {
-        let mut lines: Vec<String> = claim.queues.iter().map(|queue| queue.to_string()).collect();
+        let mut lines: Vec<String> = claim.queues.iter().map(std::string::ToString::to_string).collect();
         if !claim.labels.is_empty() {
             lines.extend(self.requiring_lines(claim)?);
         }

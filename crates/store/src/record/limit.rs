@@ -244,7 +244,7 @@ pub(super) mod tests {
         let one = |n: u8, allowed: Allowed| Limited {
             key: Key(u64::MAX - u64::from(n)),
             breadth: n,
-            holds_retries: n % 2 == 0,
+            holds_retries: n.is_multiple_of(2),
             allowed,
         };
         Limits::new(vec![

@@ -35,7 +35,7 @@ pub(super) async fn register_jobs(
 ) -> Result<(Vec<(u64, Arc<Job>)>, Duration)> {
     let bar = ProgressBar::new(count).with_message("registering");
     let begun = Instant::now();
-    let mut calls: JoinSet<Result<Vec<(u64, Arc<Job>)>>> = JoinSet::new();
+    let mut calls = JoinSet::<Result<Vec<_>>>::new();
     let mut jobs = Vec::with_capacity(count as usize);
     let mut next = 0;
     while next < count || !calls.is_empty() {

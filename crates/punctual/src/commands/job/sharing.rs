@@ -80,7 +80,7 @@ impl Flags {
             Some(Setting::Off) => drop(over.insert("concurrency".into(), nothing()?)),
             _ if concurrency == Concurrency::default() => {}
             _ => {
-                drop(over.insert("concurrency".into(), to_raw_value(&concurrency).context("write the job")?))
+                drop(over.insert("concurrency".into(), to_raw_value(&concurrency).context("write the job")?));
             }
         }
         let speed = self.rate.and_then(Setting::value);
