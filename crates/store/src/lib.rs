@@ -9,6 +9,7 @@ mod attendance;
 pub mod check;
 mod error;
 mod figures;
+mod filters;
 mod gates;
 mod health;
 mod kinds;

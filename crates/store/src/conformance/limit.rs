@@ -14,7 +14,7 @@ use punctual_domain::policy::limit::{Allowance, Allowed, Key, Limited, Limits, R
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::run::{Cause, Limit, Run, RunState, StartBy, WaitingFor};
 
-use super::world::{LEASE, World, at_once, birth, conclusion};
+use super::world::{LEASE, World, at_once, at_once_two, birth, conclusion};
 use crate::store::Store;
 use crate::verbs::{Birth, Cancellation, Effect, Lapse, OpenRuns, Put, RuleChange, Shards, Step, Trigger};
 
@@ -679,30 +679,4 @@ pub async fn births_and_ends_at_once_keep_the_limit(store: Arc<dyn Store>) {
     }
     ended += drain(&mut world, 4).await.len();
     assert_eq!((born, ended), (96, 96), "nobody is left in line");
-}
-
-async fn at_once_two<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) -> (A, B) {
-    let (mut one, mut other) = (Box::pin(one), Box::pin(other));
-    let (mut first, mut second) = (None, None);
-    std::future::poll_fn(|context| {
-        if first.is_none()
-            && let std::task::Poll::Ready(value) = one.as_mut().poll(context)
-        {
-            first = Some(value);
-        }
-        if second.is_none()
-            && let std::task::Poll::Ready(value) = other.as_mut().poll(context)
-        {
-            second = Some(value);
-        }
-        match (first.is_some(), second.is_some()) {
-            (true, true) => std::task::Poll::Ready(()),
-            _ => std::task::Poll::Pending,
-        }
-    })
-    .await;
-    match (first, second) {
-        (Some(first), Some(second)) => (first, second),
-        _ => unreachable!("both are done"),
-    }
 }

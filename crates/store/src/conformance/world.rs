@@ -247,6 +247,36 @@ pub(super) async fn at_once<T>(work: impl IntoIterator<Item = impl Future<Output
     work.into_iter().filter_map(|(_, done)| done).collect()
 }
 
+/// Two things at once, which may be of different kinds.
+pub(super) async fn at_once_two<A, B>(
+    one: impl Future<Output = A>,
+    other: impl Future<Output = B>,
+) -> (A, B) {
+    let (mut one, mut other) = (Box::pin(one), Box::pin(other));
+    let (mut first, mut second) = (None, None);
+    std::future::poll_fn(|context| {
+        if first.is_none()
+            && let std::task::Poll::Ready(value) = one.as_mut().poll(context)
+        {
+            first = Some(value);
+        }
+        if second.is_none()
+            && let std::task::Poll::Ready(value) = other.as_mut().poll(context)
+        {
+            second = Some(value);
+        }
+        match (first.is_some(), second.is_some()) {
+            (true, true) => std::task::Poll::Ready(()),
+            _ => std::task::Poll::Pending,
+        }
+    })
+    .await;
+    match (first, second) {
+        (Some(first), Some(second)) => (first, second),
+        _ => unreachable!("both are done"),
+    }
+}
+
 /// A job's due entry.
 pub(super) fn due(job: &Job, at: Timestamp) -> Due {
     let key = DueKey { at, lane: job.spec.lane, tenant: job.tenant, job: job.id };

@@ -5,27 +5,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_domain::Outcome;
 use punctual_domain::id::{JobId, TenantId, Version};
 use punctual_domain::job::{
     Before, Carried, Change, Http, Job, JobState, Lane, Method, Pause, Spec, Target, host,
 };
 use punctual_domain::labels::Labels;
-use punctual_domain::policy::Policies;
-use punctual_domain::policy::catch_up::CatchUp;
-use punctual_domain::policy::failures::Failures;
-use punctual_domain::policy::overlap::Overlap;
-use punctual_domain::policy::retention::Retention;
-use punctual_domain::policy::retry::{Backoff, Retry};
-use punctual_domain::policy::timeouts::Timeouts;
 use punctual_schedule::calendar::OnExcluded;
 use punctual_schedule::{Schedule, dst};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::limit::{ConcurrencyRecord, RateRecord};
-use super::overlap::OverlapRecord;
-use super::{damaged, millis, timestamp};
+use super::policies::{PoliciesRecord, decode_policies, encode_policies};
+use super::{damaged, is_default, millis, timestamp};
 use crate::error::Error;
 use crate::verbs::Planned;
 
@@ -133,73 +124,8 @@ enum StateRecord {
     Deleted,
 }
 
-/// Nothing for what is as the default was when this form was made.
-#[derive(Default, PartialEq, Serialize, Deserialize)]
-struct PoliciesRecord {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    catch_up: Option<CatchUpRecord>,
-    /// Attempts, first and longest delay. Of other backoffs too, so that older programs retry after such delays.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    retry: Option<(u32, u64, u64)>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    backoff: Option<BackoffRecord>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    retry_for: Option<u64>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    retry_on: FailuresRecord,
-    #[serde(default, skip_serializing_if = "is_default")]
-    retry_not_on: FailuresRecord,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    start_window: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    timeout: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    deadline: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    min_duration: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    days: Option<u16>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    overlap: Option<OverlapRecord>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    concurrency: Option<ConcurrencyRecord>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    rate: Option<RateRecord>,
-}
-
-#[derive(PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum CatchUpRecord {
-    Latest(u64),
-    None,
-    All(u64, u32, u32),
-}
-
-/// Backoffs other than the exponential one.
-#[derive(PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum BackoffRecord {
-    Linear,
-    Fixed,
-    List(Vec<u64>),
-}
-
-#[derive(Default, PartialEq, Serialize, Deserialize)]
-struct FailuresRecord {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    outcomes: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    statuses: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<String>,
-}
-
 fn is_empty(labels: &BTreeMap<String, String>) -> bool {
     labels.is_empty()
-}
-
-pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 /// Writes a job. Its id, tenant and version are columns of their own.
@@ -479,137 +405,6 @@ fn decode_state(record: Option<StateRecord>) -> Result<JobState, Error> {
     })
 }
 
-/// The defaults of this form. They stay what they are when the product's defaults change, or old
-/// jobs would change with them.
-fn defaults() -> Policies {
-    Policies {
-        catch_up: CatchUp::Latest { window: Duration::from_secs(3600) },
-        retry: Retry {
-            max_attempts: 3,
-            backoff: Backoff::Exponential { base: Duration::from_secs(1), cap: Duration::from_secs(300) },
-            retry_for: None,
-            on: Failures::default(),
-            not_on: Failures::default(),
-        },
-        timeouts: Timeouts {
-            start_window: None,
-            attempt: Duration::from_secs(300),
-            deadline: None,
-            min_duration: None,
-        },
-        retention: Retention::Week,
-        overlap: Overlap::Allow,
-        concurrency: None,
-        rate: None,
-    }
-}
-
-fn encode_policies(policies: &Policies) -> PoliciesRecord {
-    let defaults = defaults();
-    let ms = |duration: Duration| duration.as_millis() as u64;
-    let (retry, timeouts) = (&policies.retry, &policies.timeouts);
-    let attempts = (retry.max_attempts, &retry.backoff);
-    PoliciesRecord {
-        catch_up: (policies.catch_up != defaults.catch_up).then(|| match policies.catch_up {
-            CatchUp::Latest { window } => CatchUpRecord::Latest(ms(window)),
-            CatchUp::None => CatchUpRecord::None,
-            CatchUp::All { window, max, rate } => CatchUpRecord::All(ms(window), max, rate),
-        }),
-        retry: (attempts != (defaults.retry.max_attempts, &defaults.retry.backoff)).then(|| {
-            let (first, longest) = match &retry.backoff {
-                Backoff::Exponential { base, cap } | Backoff::Linear { base, cap } => (*base, *cap),
-                Backoff::Fixed { delay } => (*delay, *delay),
-                Backoff::List { delays } => {
-                    let first = delays.first().copied().unwrap_or_default();
-                    (first, delays.iter().copied().max().unwrap_or_default())
-                }
-            };
-            (retry.max_attempts, ms(first), ms(longest))
-        }),
-        backoff: match &retry.backoff {
-            Backoff::Exponential { .. } => None,
-            Backoff::Linear { .. } => Some(BackoffRecord::Linear),
-            Backoff::Fixed { .. } => Some(BackoffRecord::Fixed),
-            Backoff::List { delays } => Some(BackoffRecord::List(delays.iter().copied().map(ms).collect())),
-        },
-        retry_for: retry.retry_for.map(ms),
-        retry_on: encode_failures(&retry.on),
-        retry_not_on: encode_failures(&retry.not_on),
-        start_window: timeouts.start_window.map(ms),
-        timeout: (timeouts.attempt != defaults.timeouts.attempt).then(|| ms(timeouts.attempt)),
-        deadline: timeouts.deadline.map(ms),
-        min_duration: timeouts.min_duration.map(ms),
-        days: (policies.retention != defaults.retention).then(|| policies.retention.days()),
-        overlap: (policies.overlap != defaults.overlap).then(|| policies.overlap.into()),
-        concurrency: policies.concurrency.as_ref().map(ConcurrencyRecord::from),
-        rate: policies.rate.as_ref().map(RateRecord::from),
-    }
-}
-
-fn decode_policies(record: &PoliciesRecord) -> Option<Policies> {
-    let mut policies = defaults();
-    let ms = Duration::from_millis;
-    match &record.catch_up {
-        None => {}
-        Some(CatchUpRecord::Latest(window)) => policies.catch_up = CatchUp::Latest { window: ms(*window) },
-        Some(CatchUpRecord::None) => policies.catch_up = CatchUp::None,
-        Some(CatchUpRecord::All(window, max, rate)) => {
-            policies.catch_up = CatchUp::All { window: ms(*window), max: *max, rate: *rate };
-        }
-    }
-    let retry = &mut policies.retry;
-    if let Some((max_attempts, base, cap)) = record.retry {
-        retry.max_attempts = max_attempts;
-        let (base, cap) = (ms(base), ms(cap));
-        retry.backoff = match &record.backoff {
-            None => Backoff::Exponential { base, cap },
-            Some(BackoffRecord::Linear) => Backoff::Linear { base, cap },
-            Some(BackoffRecord::Fixed) => Backoff::Fixed { delay: base },
-            Some(BackoffRecord::List(delays)) => {
-                Backoff::List { delays: delays.iter().copied().map(ms).collect() }
-            }
-        };
-    }
-    retry.retry_for = record.retry_for.map(ms);
-    retry.on = decode_failures(&record.retry_on)?;
-    retry.not_on = decode_failures(&record.retry_not_on)?;
-    let timeouts = &mut policies.timeouts;
-    timeouts.attempt = record.timeout.map_or(timeouts.attempt, ms);
-    timeouts.start_window = record.start_window.map(ms);
-    timeouts.deadline = record.deadline.map(ms);
-    timeouts.min_duration = record.min_duration.map(ms);
-    if let Some(days) = record.days {
-        policies.retention = Retention::of_days(days.into())?;
-    }
-    if let Some(overlap) = &record.overlap {
-        policies.overlap = overlap.into();
-    }
-    if let Some(concurrency) = &record.concurrency {
-        policies.concurrency = Some(concurrency.decode()?);
-    }
-    if let Some(rate) = &record.rate {
-        policies.rate = Some(rate.decode()?);
-    }
-    Some(policies)
-}
-
-fn encode_failures(failures: &Failures) -> FailuresRecord {
-    FailuresRecord {
-        outcomes: failures.outcomes.iter().map(|outcome| outcome.as_str().into()).collect(),
-        statuses: failures.statuses.iter().map(ToString::to_string).collect(),
-        errors: failures.errors.clone(),
-    }
-}
-
-fn decode_failures(record: &FailuresRecord) -> Option<Failures> {
-    let outcome = |word: &String| Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == word);
-    Some(Failures {
-        outcomes: record.outcomes.iter().map(outcome).collect::<Option<_>>()?,
-        statuses: record.statuses.iter().map(|text| text.parse().ok()).collect::<Option<_>>()?,
-        errors: record.errors.clone(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
@@ -617,9 +412,21 @@ mod tests {
     use punctual_domain::policy::limit::{Across, Concurrency, Rate, RateLimit};
 
     use super::*;
+    use std::time::Duration;
+
     use jiff::Timestamp;
+    use punctual_domain::Outcome;
     use punctual_domain::ShardId;
+    use punctual_domain::policy::Policies;
+    use punctual_domain::policy::catch_up::CatchUp;
+    use punctual_domain::policy::failures::Failures;
     use punctual_domain::policy::failures::Status;
+    use punctual_domain::policy::overlap::Overlap;
+    use punctual_domain::policy::retention::Retention;
+    use punctual_domain::policy::retry::{Backoff, Retry};
+    use punctual_domain::policy::timeouts::Timeouts;
+
+    use super::super::policies::defaults;
 
     fn job() -> Job {
         let at = Timestamp::from_millisecond(1_800_000_000_123).expect("in range");

@@ -111,7 +111,7 @@ struct RuleRecord {
     /// How many, in so many milliseconds, and together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rate: Option<(u32, u64, u32)>,
-    #[serde(default, skip_serializing_if = "super::job::is_default")]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     holds: bool,
 }
 
@@ -159,9 +159,9 @@ pub(super) struct ConcurrencyRecord {
     max: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    #[serde(default, skip_serializing_if = "super::job::is_default")]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     across: u8,
-    #[serde(default, skip_serializing_if = "super::job::is_default")]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     lets_overtake: bool,
 }
 
@@ -194,7 +194,7 @@ pub(super) struct RateRecord {
     rate: (u32, u64, u32),
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    #[serde(default, skip_serializing_if = "super::job::is_default")]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     across: u8,
 }
 

@@ -13,6 +13,7 @@ mod limit;
 mod node;
 mod operation;
 mod overlap;
+mod policies;
 mod run;
 
 pub use attempt::{decode_attempts, encode_attempts};
@@ -38,4 +39,8 @@ fn timestamp(millis: i64) -> Result<Timestamp, Error> {
 
 fn damaged(what: impl Into<String>) -> Error {
     Error::Damaged { what: what.into() }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

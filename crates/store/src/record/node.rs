@@ -5,7 +5,7 @@ use punctual_domain::id::{ShardId, WorkerId};
 use punctual_domain::placement::{Node, Roles};
 use serde::{Deserialize, Serialize};
 
-use super::job::is_default;
+use super::is_default;
 use super::{damaged, millis, timestamp};
 use crate::attendance::Attendance;
 use crate::error::Error;

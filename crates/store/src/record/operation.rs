@@ -10,7 +10,8 @@ use punctual_domain::operation::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::job::{ScheduleRecord, decode_schedule, encode_schedule, is_default};
+use super::is_default;
+use super::job::{ScheduleRecord, decode_schedule, encode_schedule};
 use super::overlap::OverlapRecord;
 use super::{damaged, millis, timestamp};
 use crate::error::Error;
