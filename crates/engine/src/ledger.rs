@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::counts_from_completion;
 use crate::register::spread;
-use crate::why::{FIRST, LAST};
+use crate::why::{BORN_WITHIN, FIRST, LAST, LOOKED_AT};
 
 /// A range of time: `from` is in it, `to` is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,19 +27,7 @@ pub struct Range {
 }
 
 /// Runs are born within this time after their slot and spread, or are looked for.
-const PROMPT: SignedDuration = SignedDuration::from_mins(2);
-
-/// Where runs of slots that were reached late are looked for, from the end of a stretch on.
-const LATER: [SignedDuration; 5] = [
-    PROMPT,
-    SignedDuration::from_hours(1),
-    SignedDuration::from_hours(24),
-    SignedDuration::from_hours(7 * 24),
-    SignedDuration::from_hours(31 * 24),
-];
-
-/// Runs that are looked at in each of these times.
-const LOOKED_AT: usize = 1_000;
+const PROMPT: SignedDuration = BORN_WITHIN[0];
 
 /// Runs that belong elsewhere, such as those of a backfill, are read over in so many pages; then the account
 /// goes on with another.
@@ -179,7 +167,7 @@ fn later(read: &Read, to: Timestamp, now: Timestamp) -> Vec<(Timestamp, Timestam
     let second = SignedDuration::from_secs(1);
     let decided = read.entries.iter().take(CATCH_UPS).map(|entry| entry.decided_at);
     let times = decided.map(|at| (at - second, at + second + second));
-    let windows = LATER.windows(2);
+    let windows = BORN_WITHIN.windows(2);
     let windows =
         windows.filter_map(|pair| Some((to.checked_add(pair[0]).ok()?, to.checked_add(pair[1]).ok()?)));
     times.chain(windows).filter(|(from, _)| *from <= now).collect()

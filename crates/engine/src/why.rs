@@ -51,7 +51,7 @@ pub(crate) const LAST: Timestamp = Timestamp::constant(7_258_118_400, 0);
 
 /// How long after its slot the run of it was born, at most, tried in this order: on time, after a short outage,
 /// after longer ones.
-const BORN_WITHIN: [SignedDuration; 5] = [
+pub(crate) const BORN_WITHIN: [SignedDuration; 5] = [
     SignedDuration::from_mins(2),
     SignedDuration::from_hours(1),
     SignedDuration::from_hours(24),
@@ -60,7 +60,7 @@ const BORN_WITHIN: [SignedDuration; 5] = [
 ];
 
 /// Runs that are looked at in each of these times.
-const LOOKED_AT: usize = 1_000;
+pub(crate) const LOOKED_AT: usize = 1_000;
 
 /// Entries of the ledger that may cover a slot.
 const ENTRIES: usize = 3;
