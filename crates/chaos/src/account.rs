@@ -108,11 +108,24 @@ impl Account {
 
     /// Its schedule, as far as is known.
     pub(crate) fn current(&self) -> &Schedule {
-        let edits = self.changes.iter().rev().find_map(|change| match &change.what {
-            What::Edit(schedule) => Some(schedule),
+        self.edits().next_back().map_or(&self.schedule, |(_, schedule)| schedule)
+    }
+
+    /// How long after a slot a run of this version may begin: as its schedule says, or one that was there when the
+    /// slot was and was edited before the run began.
+    pub(crate) fn spread_of(&self, slot: Millis, version: u32) -> Millis {
+        let mut spread = self.schedule.spread;
+        for (edit, schedule) in self.edits().take_while(|(edit, _)| edit.version <= version) {
+            spread = if edit.decided_at < slot { schedule.spread } else { spread.max(schedule.spread) };
+        }
+        spread
+    }
+
+    fn edits(&self) -> impl DoubleEndedIterator<Item = (&Change, &Schedule)> {
+        self.changes.iter().filter_map(|change| match &change.what {
+            What::Edit(schedule) => Some((change, schedule)),
             What::Pause { .. } | What::Resume | What::Delete => None,
-        });
-        edits.unwrap_or(&self.schedule)
+        })
     }
 
     /// When it was created, as its id says.
@@ -128,4 +141,29 @@ impl Account {
 /// An id of a job or a run, as the API writes it.
 pub(crate) fn id_text(id: u128) -> String {
     uuid::Uuid::from_u128(id).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::When;
+
+    #[test]
+    fn a_spread_counts_for_the_slots_that_had_it() {
+        let spread = |spread| {
+            let when = When::Every { anchor: 0, period: 5_000, writes_anchor: true };
+            Schedule { when, end: None, max_fires: None, spread }
+        };
+        let edit = |version, decided_at, schedule| {
+            let what = What::Edit(schedule);
+            Change { what, version, decided_at, sent_at: decided_at, acknowledged_at: decided_at }
+        };
+        let mut account = Account::new("one".into(), spread(2_000), Target::Discard, 0);
+        account.changes = vec![edit(2, 11_000, spread(0)), edit(3, 21_000, spread(1_000))];
+        assert_eq!(account.spread_of(5_000, 1), 2_000);
+        assert_eq!(account.spread_of(10_000, 2), 2_000, "edited before the run began");
+        assert_eq!(account.spread_of(15_000, 2), 0, "what came later does not count");
+        assert_eq!(account.spread_of(20_000, 2), 0);
+        assert_eq!(account.spread_of(25_000, 3), 1_000);
+    }
 }

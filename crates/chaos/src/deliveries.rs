@@ -207,7 +207,7 @@ impl Facts<'_> {
         }
         let deleted = self.account.changes.iter().find(|change| change.what == What::Delete);
         if let Some(deleted) = deleted {
-            let born_at = (run.id >> 80) as Millis;
+            let born_at = run.born_at();
             let begins_late = first.is_some_and(|at| at > deleted.acknowledged_at + STOP);
             // What was claimed before may be under way on a node that stands still.
             if born_at > deleted.acknowledged_at || (begins_late && !self.in_a_fault(deleted.acknowledged_at))

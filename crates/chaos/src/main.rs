@@ -215,6 +215,7 @@ async fn run(arguments: &Arguments, plan: &Plan) -> Result<bool> {
     std::fs::write(arguments.out.join("wrongs.txt"), listing).context("write what is wrong")?;
     std::fs::write(arguments.out.join("dossiers.txt"), verdict.dossiers.concat())
         .context("write dossiers")?;
+    std::fs::write(arguments.out.join("late.txt"), verdict.late.concat()).context("write what was late")?;
     println!("\n  timeline: {}", picture.display());
     println!(
         "chaos: seed {}, {} jobs, {} slots owed, {} runs, {} skipped, {} missed, {} passed over by edits, \

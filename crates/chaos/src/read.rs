@@ -56,6 +56,13 @@ pub(crate) struct Run {
     pub(crate) finished_at: Option<Millis>,
 }
 
+impl Run {
+    /// When it was born, as its id says.
+    pub(crate) fn born_at(&self) -> Millis {
+        (self.id >> 80) as Millis
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Schedule,

@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 
 use crate::schedule::Millis;
 
@@ -54,10 +54,16 @@ pub(crate) type Record = Arc<Mutex<Vec<Delivery>>>;
 /// What hangs is looked at this often: has the fault ended?
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Connections that wait to be accepted. A node that just started opens all of its own at once; one that finds no place
+/// comes again a second later, and its callback would be late through no fault of the node.
+const BACKLOG: u32 = 4_096;
+
 impl Receiver {
     /// Listens on a free port.
     pub(crate) async fn start(record: Record) -> Result<Receiver> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listen for callbacks")?;
+        let socket = TcpSocket::new_v4().context("a socket for callbacks")?;
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).context("an address for callbacks")?;
+        let listener = socket.listen(BACKLOG).context("listen for callbacks")?;
         let address: SocketAddr = listener.local_addr().context("the receiver's address")?;
         let receiver =
             Receiver { url: format!("http://{address}"), mode: Arc::new(AtomicU8::new(0)), record };

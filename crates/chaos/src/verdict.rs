@@ -72,6 +72,8 @@ pub(crate) struct Verdict {
     pub(crate) failed: usize,
     /// All that is known about the first jobs that have something wrong.
     pub(crate) dossiers: Vec<String>,
+    /// Where the time went of each slot that was not on time.
+    pub(crate) late: Vec<String>,
     /// Slots to be owed for the plan to count.
     pub(crate) planned: usize,
     /// Something may still come: runs are open, or slots have none yet.
@@ -141,16 +143,22 @@ pub(crate) async fn judge(
             .count(),
         failed: runs.iter().filter(|run| matches!(run.state, State::Failed | State::TimedOut)).count(),
         dossiers: Vec::new(),
+        late: Vec::new(),
         planned: planned(evidence),
         may_settle: runs.iter().any(|run| run.slot <= evidence.horizon && run.state.is_open()),
     };
     for (owing, account) in owings.into_iter().zip(evidence.accounts.iter()) {
         for (slot, run) in owing.slots {
             verdict.may_settle |= run.is_none();
-            let started = run.map(|run| begin(&run, &deliveries));
             // A cancelled run never begins.
-            let late = started.map(|at| at.map_or(0, |at| (at - slot - account.current().spread).max(0)));
+            let late = run.map(|run| {
+                let begun = begin(&run, &deliveries);
+                begun.map_or(0, |at| (at - slot - account.spread_of(slot, run.version)).max(0))
+            });
             verdict.slots.push((slot, late));
+            if let Some(run) = run.filter(|_| late.is_some_and(|late| late > ON_TIME)) {
+                verdict.late.push(tell_late(&run, slot, account, &deliveries));
+            }
         }
         if !owing.wrongs.is_empty() && verdict.dossiers.len() < DOSSIERS {
             let runs: String = runs_of(account).iter().map(|run| format!("  {run:?}\n")).collect();
@@ -176,6 +184,19 @@ fn sort_by_job(runs: &mut [Run]) -> HashMap<u128, Range<usize>> {
 /// When a run began: received, or started by the worker's word.
 fn begin(run: &Run, deliveries: &Deliveries<'_>) -> Option<Millis> {
     deliveries.of(run.id).iter().map(|seen| seen.began_at).min().or(run.started_at)
+}
+
+/// Where the time of a late slot went: in milliseconds after it, its birth, each arrival, and its start by the worker's
+/// word.
+fn tell_late(run: &Run, slot: Millis, account: &Account, deliveries: &Deliveries<'_>) -> String {
+    let born = run.born_at() - slot;
+    let arrived: Vec<Millis> = deliveries.of(run.id).iter().map(|seen| seen.began_at - slot).collect();
+    let started = run.started_at.map(|at| at - slot);
+    let (name, schedule) = (&account.name, account.current());
+    format!(
+        "slot {slot}: born +{born}, arrived {arrived:?}, started {started:?}, attempt {}, {name}, {schedule:?}\n",
+        run.attempt
+    )
 }
 
 /// Creations that nobody knew the outcome of: are they there?
