@@ -3,12 +3,13 @@
 //! Most runs end where they were leased and as they were leased: their rows are exchanged for history in one
 //! statement, on the condition that their revision is the one that was seen. All others are read and locked first.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::{JobId, RunId, Sequence, Version};
 use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::policy::limit::Key;
 use punctual_domain::policy::retention::Retention;
 use punctual_store::{Cancellation, Concluded, Conclusion, Due, Lapse, Refused, Successor};
 use tokio_postgres::Row;
@@ -19,7 +20,7 @@ use crate::due::{DueColumns, INSERT_DUE, due_params};
 use crate::ended::end_jobs;
 use crate::error::Failed;
 use crate::fire::SHARE_SHARDS;
-use crate::limit::settle;
+use crate::limit::{column, settle};
 use crate::open_runs::OpenColumns;
 use crate::overlap::release;
 use crate::partition::{Ended, FAILED, end};
@@ -30,8 +31,11 @@ use crate::wakeups::Wakeups;
 use crate::work::Work;
 
 /// Exchanges open runs for history, $1 to $7, if they have the revisions $8; $9 to $11 are those of them that are dead
-/// letters then. Tells which had others, or have others behind them. Open runs are found by their primary key.
-pub(crate) const EXCHANGE: &str = "
+/// letters then. Open runs are found by their primary key.
+macro_rules! exchange {
+    ($rest:literal) => {
+        concat!(
+            "
 with gone as (
     delete from open_runs o
     where o.seq = any($4::bigint[])
@@ -46,8 +50,32 @@ with gone as (
 ), dead as (
     insert into dead_letters select x.* from unnest($9::bigint[], $10::int[], $11::uuid[]) x (seq, tenant, job)
     where (x.seq in (select seq from gone)) is true on conflict do nothing
+)",
+            $rest
+        )
+    };
+}
+
+/// Tells which had other revisions, or have others behind them.
+pub(crate) const EXCHANGE: &str =
+    exchange!(" select x.seq from unnest($4::bigint[]) x (seq) where x.seq not in (select seq from gone)");
+
+/// The same for runs $12 that hold permits of gates $13, whose breadth is $14: these come back, in the order in which gates are
+/// locked. A gate that has a line is to be looked at, at $15. Tells as well which gates those are, and how many came back.
+pub(crate) const EXCHANGE_WITH_PERMITS: &str = exchange!(
+    ", freed as (
+    update gates g set held = greatest(g.held - x.count, 0),
+        next_at = case when g.waiting > 0 then least(g.next_at, $15) else g.next_at end
+    from (
+        select y.key, count(*)::int as count from unnest($12::bigint[], $13::bigint[], $14::smallint[]) y (seq, key, breadth)
+        where (y.seq in (select seq from gone)) is true group by y.breadth, y.key order by y.breadth, y.key
+    ) x
+    where g.key = any(array[x.key])
+    returning g.key, g.waiting, x.count
 )
-select x.seq from unnest($4::bigint[]) x (seq) where x.seq not in (select seq from gone)";
+select x.seq, null::int from unnest($4::bigint[]) x (seq) where x.seq not in (select seq from gone)
+union all select key, count from freed where waiting > 0"
+);
 
 const LOCK_OPEN: &str = "select seq, revision, record, line, is_followed from open_runs where seq = any($1) order by seq for update";
 
@@ -62,23 +90,36 @@ impl Postgres {
         let leased = self.leases.take(conclusions.iter().map(|conclusion| conclusion.held.sequence));
         let mut answers: Vec<Option<Result<Concluded, Refused>>> = conclusions.iter().map(|_| None).collect();
         let (mut ended, mut revisions, mut places) = (Ended::default(), Vec::new(), HashMap::new());
+        let mut permits = Held::default();
         for (place, (conclusion, entry)) in conclusions.iter().zip(leased).enumerate() {
-            // What it holds is given back under its gates.
-            let is_plain = |entry: &Entry| conclusion.successor.is_none() && entry.run.limits.is_empty();
+            // Where somebody waits for what it holds, it is decided under the gates who gets it.
+            let is_plain =
+                |entry: &Entry| conclusion.successor.is_none() && !self.lines.are_held_up_by(&entry.run);
             let Some(mut entry) = entry.filter(is_plain) else { continue };
             let revision = entry.revision;
+            let held = permits.len();
+            permits.hold(&entry.run);
             if conclude(&mut entry, conclusion, now).is_ok() && entry.run.state.is_ended() {
                 ended.push(&entry, now);
                 revisions.push(revision);
                 places.insert(entry.run.sequence.as_i64(), (place, entry.run));
+            } else {
+                permits.truncate(held);
             }
         }
         if !revisions.is_empty() {
-            for sequence in self.exchange(&ended, &revisions).await? {
+            let (left, freed) = self.exchange(&ended, &revisions, &permits, now).await?;
+            for sequence in left {
                 places.remove(&sequence);
             }
             for (place, run) in places.into_values() {
                 answers[place] = Some(Ok(run.into()));
+            }
+            if !freed.is_empty() {
+                // These runs have ended. If nobody can go on now, the gates' owners see to it.
+                if let Err(error) = self.go_on_at(&freed, now).await {
+                    tracing::debug!(?error, "lines go on later");
+                }
             }
         }
         let rest: Vec<usize> = (0..answers.len()).filter(|place| answers[*place].is_none()).collect();
@@ -91,23 +132,42 @@ impl Postgres {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Tells which were not as they were seen.
-    async fn exchange(&self, ended: &Ended, revisions: &[i32]) -> Result<Vec<i64>, Failed> {
+    /// Tells which were not as they were seen, and to which gates with a line how many permits came back.
+    async fn exchange(
+        &self,
+        ended: &Ended,
+        revisions: &[i32],
+        permits: &Held,
+        now: Timestamp,
+    ) -> Result<(Vec<i64>, BTreeMap<Key, i64>), Failed> {
         self.ensure(ended.partitions.iter().copied()).await?;
-        let revisions = revisions.to_vec();
+        let (revisions, at) = (revisions.to_vec(), millis(now));
         let dead: Vec<usize> =
             (0..ended.seq.len()).filter(|place| FAILED.contains(&ended.state[*place])).collect();
         let sequences: Vec<i64> = dead.iter().map(|place| ended.seq[*place]).collect();
         let tenants: Vec<i32> = dead.iter().map(|place| ended.tenant[*place]).collect();
         let jobs: Vec<Uuid> = dead.iter().map(|place| ended.job[*place]).collect();
-        transact!(self, |client| {
-            let statement = client.prepare_cached(EXCHANGE).await?;
+        let rows = transact!(self, |client| {
             let mut values: Vec<&(dyn ToSql + Sync)> = ended.values().into();
             let more: [&(dyn ToSql + Sync); 4] = [&revisions, &sequences, &tenants, &jobs];
             values.extend(more);
-            let rows = client.query(&statement, &values).await?;
-            Ok(rows.iter().map(|row| row.get(0)).collect())
-        })
+            let more: [&(dyn ToSql + Sync); 4] = [&permits.seq, &permits.key, &permits.breadth, &at];
+            if permits.len() > 0 {
+                values.extend(more);
+            }
+            let text = if permits.len() > 0 { EXCHANGE_WITH_PERMITS } else { EXCHANGE };
+            let statement = client.prepare_cached(text).await?;
+            Ok(client.query(&statement, &values).await?)
+        })?;
+        let (mut left, mut freed) = (Vec::new(), BTreeMap::new());
+        for row in &rows {
+            match row.try_get::<_, Option<i32>>(1).ok().flatten() {
+                Some(count) => drop(freed.insert(Key(row.get::<_, i64>(0) as u64), i64::from(count))),
+                None => left.push(row.get(0)),
+            }
+        }
+        self.lines.note(freed.keys().map(|key| (*key, 1)));
+        Ok((left, freed))
     }
 
     async fn complete_locked(
@@ -198,6 +258,34 @@ impl Postgres {
             Some(detail) => lifecycle::Refused::WrongState { state: detail.run.state.as_str(), event }.into(),
             None => Refused::NoRun,
         })
+    }
+}
+
+/// Permits that runs hold, as columns.
+#[derive(Debug, Default)]
+struct Held {
+    seq: Vec<i64>,
+    key: Vec<i64>,
+    breadth: Vec<i16>,
+}
+
+impl Held {
+    fn hold(&mut self, run: &Run) {
+        for limited in run.permits() {
+            self.seq.push(run.sequence.as_i64());
+            self.key.push(column(limited.key));
+            self.breadth.push(limited.breadth.into());
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.seq.len()
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.seq.truncate(len);
+        self.key.truncate(len);
+        self.breadth.truncate(len);
     }
 }
 
@@ -390,5 +478,66 @@ impl Rows {
             true => Ok(HashMap::new()),
             false => release(transaction, &self.freed.into_iter().collect::<Vec<_>>(), now).await,
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::sync::Arc;
+
+    use punctual_domain::Outcome;
+    use punctual_domain::lifecycle::Verdict;
+    use punctual_domain::policy::limit::{Allowance, Allowed, Limited, Limits};
+    use punctual_store::conformance::{SHARDS, World};
+    use punctual_store::{Held as Attempt, Shards, Store};
+    use punctual_testing::Postgres as Server;
+
+    use super::*;
+    use crate::connect::{Options, Time};
+    use crate::wakeups::Hints;
+
+    /// A node may die when a run has ended, before who waits for its permit has gone on.
+    #[tokio::test]
+    async fn who_waits_for_a_permit_goes_on_without_the_node_that_gave_it_back() {
+        let options = Options {
+            shards: Some(SHARDS),
+            time: Time::Caller,
+            hints: Hints::Off,
+            ..Options::new(Server::shared().database())
+        };
+        let store = Arc::new(Postgres::open(&options).await.unwrap());
+        let mut world = World::new(store.clone()).await;
+        let worker = world.worker();
+        let allowance = Allowance { max: NonZeroU32::new(1), rate: None };
+        let limited =
+            Limited { key: Key(5), breadth: 0, holds_retries: true, allowed: Allowed::Own(allowance) };
+        let mut runs = Vec::new();
+        for name in ["first", "second"] {
+            let job = world.register(name, world.now).await;
+            let mut firing = world.firing(&job, world.now);
+            firing.births[0].limits = Limits::new(vec![limited.clone()]);
+            firing.births[0].claimed_by = Some(worker);
+            runs.push(world.try_firing(firing).await.unwrap().remove(0));
+        }
+        assert!(runs[0].lease().is_some() && runs[1].is_limited());
+        let mut entry = store.leases.take([runs[0].sequence]).remove(0).unwrap();
+        let (mut permits, mut ended) = (Held::default(), Ended::default());
+        permits.hold(&entry.run);
+        let conclusion = Conclusion {
+            worker,
+            held: Attempt { sequence: runs[0].sequence, attempt: 1 },
+            report: Some(world.report(Outcome::Succeeded)),
+            verdict: Verdict::Succeed,
+            successor: None,
+        };
+        conclude(&mut entry, &conclusion, world.now).unwrap();
+        ended.push(&entry, world.now);
+        let (left, freed) = store.exchange(&ended, &[0], &permits, world.now).await.unwrap();
+        assert_eq!((left, freed), (vec![], BTreeMap::from([(Key(5), 1)])));
+        assert!(world.detail(runs[1].id()).await.run.is_limited(), "nobody has looked");
+        assert_eq!(Store::advance(&*store, &Shards::All, world.now, 10).await.unwrap().runs, 1);
+        assert_eq!(world.claim(worker, 10).await.len(), 1);
     }
 }

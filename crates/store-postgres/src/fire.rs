@@ -81,7 +81,7 @@ from unnest($1::uuid[], $2::bigint[], $3::bigint[]) x (id, fired, completed_at) 
 
 /// A batch of firings as columns.
 #[derive(Default)]
-struct Columns {
+pub(crate) struct Columns {
     due: DueColumns,
     epoch: Vec<i64>,
     forget_at: Vec<Option<i64>>,
@@ -89,6 +89,20 @@ struct Columns {
     next: DueColumns,
     birth_of: Vec<i64>,
     born: OpenColumns,
+}
+
+/// Firings that go the same way, and their places.
+#[derive(Default)]
+struct Kind {
+    places: Vec<usize>,
+    firings: Vec<Firing>,
+}
+
+impl Kind {
+    fn push(&mut self, place: usize, firing: Firing) {
+        self.places.push(place);
+        self.firings.push(firing);
+    }
 }
 
 impl Postgres {
@@ -100,11 +114,33 @@ impl Postgres {
         if !firings.iter().any(is_decided) {
             return self.fire_free(firings, now).await;
         }
-        let places: Vec<bool> = firings.iter().map(is_decided).collect();
-        let (ruled, free): (Vec<Firing>, Vec<Firing>) = firings.into_iter().partition(is_decided);
-        let mut free = self.fire_free(free, now).await?.into_iter();
-        let mut ruled = self.fire_ruled(&ruled, now).await?.into_iter();
-        Ok(places.iter().filter_map(|is_ruled| if *is_ruled { ruled.next() } else { free.next() }).collect())
+        let mut answers: Vec<Option<Result<Vec<Run>, Refused>>> = firings.iter().map(|_| None).collect();
+        let (mut free, mut straight, mut ruled) = (Kind::default(), Kind::default(), Kind::default());
+        for (place, firing) in firings.into_iter().enumerate() {
+            match is_decided(&firing) {
+                false => free.push(place, firing),
+                true if !is_ruled(&firing.births) && self.is_straight(&firing, now) => {
+                    straight.push(place, firing);
+                }
+                true => ruled.push(place, firing),
+            }
+        }
+        for (place, answer) in free.places.into_iter().zip(self.fire_free(free.firings, now).await?) {
+            answers[place] = Some(answer);
+        }
+        let gone = self.fire_straight(&straight.firings, now).await?;
+        for ((place, firing), answer) in straight.places.into_iter().zip(straight.firings).zip(gone) {
+            match answer {
+                Some(answer) => answers[place] = Some(answer),
+                None => ruled.push(place, firing),
+            }
+        }
+        if !ruled.places.is_empty() {
+            for (place, answer) in ruled.places.into_iter().zip(self.fire_ruled(&ruled.firings, now).await?) {
+                answers[place] = Some(answer);
+            }
+        }
+        Ok(answers.into_iter().flatten().collect())
     }
 
     /// Firings whose runs do not care about others.
@@ -212,7 +248,7 @@ impl Postgres {
     }
 
     /// Counts and remembers what was fired.
-    fn fired(
+    pub(crate) fn fired(
         &self,
         answers: Vec<Vec<Entry>>,
         refused: &HashMap<usize, Refused>,
@@ -223,12 +259,12 @@ impl Postgres {
             fired[*place] = Err(refused.clone());
         }
         let mut moves = Moves::default();
-        // Those that have limits were counted when they were settled.
+        // Those that were settled at their gates have been counted then.
         fired
             .iter()
             .flatten()
             .flatten()
-            .filter(|entry| entry.run.limits.is_empty())
+            .filter(|entry| entry.stands.is_none())
             .for_each(|entry| moves.push(entry.run.lane, None, Some(entry.line(now))));
         self.depth.apply(&moves);
         let is_held = |entry: &&Entry| entry.run.lease().is_some();
@@ -294,7 +330,7 @@ fn is_decided(firing: &Firing) -> bool {
 }
 
 /// What was refused, by its place, and why.
-fn refusals(rows: &[Row]) -> HashMap<usize, Refused> {
+pub(crate) fn refusals(rows: &[Row]) -> HashMap<usize, Refused> {
     let refused = |row: &Row| if row.get(1) { Refused::NotDue } else { Refused::StaleEpoch };
     rows.iter().map(|row| (row.get::<_, i64>(0) as usize - 1, refused(row))).collect()
 }
@@ -326,7 +362,7 @@ async fn write_extras<'f>(
 
 impl Columns {
     /// An entry, and what follows it.
-    fn push(&mut self, index: usize, firing: &Firing, now: Timestamp) {
+    pub(crate) fn push(&mut self, index: usize, firing: &Firing, now: Timestamp) {
         self.due.push(&firing.due);
         self.epoch.push(firing.epoch.0 as i64);
         self.forget_at.push(firing.over.map(|retention| forget_at(retention, now)));
@@ -337,12 +373,16 @@ impl Columns {
     }
 
     /// A run that is born of an entry.
-    fn push_birth(&mut self, index: usize, entry: &Entry, now: Timestamp) {
+    pub(crate) fn push_birth(&mut self, index: usize, entry: &Entry, now: Timestamp) {
         self.birth_of.push(index as i64 + 1);
         self.born.push(entry, now);
     }
 
-    fn values<'a>(&'a self, callers: &'a Option<i64>, shards: &'a &'a [i16]) -> Vec<&'a (dyn ToSql + Sync)> {
+    pub(crate) fn values<'a>(
+        &'a self,
+        callers: &'a Option<i64>,
+        shards: &'a &'a [i16],
+    ) -> Vec<&'a (dyn ToSql + Sync)> {
         let Columns { due, epoch, forget_at, next_of, next, birth_of, born } = self;
         let mut values: Vec<&(dyn ToSql + Sync)> = Vec::with_capacity(32);
         values.extend(crate::due::due_params!(due));

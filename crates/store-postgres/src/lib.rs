@@ -39,6 +39,7 @@ mod row;
 mod sequences;
 mod servers;
 mod several;
+mod straight;
 mod tls;
 mod transfer;
 mod turns;

@@ -94,8 +94,8 @@ pub(crate) struct Journal {
     changed: Vec<(Run, bool, Run)>,
     /// Those that have a gate to pass.
     coming: BTreeMap<Sequence, Entry>,
-    /// Gates to look at.
-    touched: BTreeSet<Key>,
+    /// Gates to look at, and how many of their lines.
+    touched: BTreeMap<Key, i64>,
     at: Option<Timestamp>,
 }
 
@@ -137,7 +137,7 @@ fn place(run: &Run) -> Place {
     (run.lane.rank().into(), urgency(run), millis(run.scheduled_for), run.sequence.as_i64())
 }
 
-fn column(key: Key) -> i64 {
+pub(crate) fn column(key: Key) -> i64 {
     key.0 as i64
 }
 
@@ -178,9 +178,7 @@ impl Postgres {
         for entry in journal.coming.values() {
             entry.run.limits.all().iter().for_each(&mut want);
         }
-        for key in &journal.touched {
-            freed.insert(*key, limit as i64 + 1);
-        }
+        freed.extend(&journal.touched);
         for limited in peek(transaction, &freed).await? {
             want(&limited);
         }
@@ -194,7 +192,7 @@ impl Postgres {
             }
             settling.gates.give_back(before, after);
         }
-        settling.gates.touch(journal.touched);
+        settling.gates.touch(journal.touched.into_keys());
         let mut coming: Vec<Entry> = journal.coming.into_values().collect();
         coming.sort_by_key(|entry| place(&entry.run));
         for entry in coming {
@@ -209,10 +207,10 @@ impl Postgres {
         &self,
         transaction: &Work<'_>,
         wanted: impl Iterator<Item = &Limited>,
-        touched: &BTreeSet<Key>,
+        touched: &BTreeMap<Key, i64>,
     ) -> Result<Gates, Failed> {
         let wanted: BTreeMap<Key, &Limited> = wanted.map(|limited| (limited.key, limited)).collect();
-        let keys: Vec<i64> = wanted.keys().chain(touched).map(|key| column(*key)).collect();
+        let keys: Vec<i64> = wanted.keys().chain(touched.keys()).map(|key| column(*key)).collect();
         let lock = transaction.prepare_cached(LOCK).await?;
         let mut rows = transaction.query(&lock, &[&keys]).await?;
         for _ in 0..3 {
@@ -337,8 +335,10 @@ impl Postgres {
                 entry.revision += 1;
                 journal.note(&entry, now);
             }
-            journal.touched = ripe.iter().map(|row| Key(row.get::<_, i64>(0) as u64)).collect();
-            let settled = self.settle_limits(&transaction, journal, limit.min(GO_ON_MAX)).await?;
+            let limit = limit.min(GO_ON_MAX);
+            let ripe = ripe.iter().map(|row| (Key(row.get::<_, i64>(0) as u64), limit as i64 + 1));
+            journal.touched = ripe.collect();
+            let settled = self.settle_limits(&transaction, journal, limit).await?;
             transaction.commit(self).await?;
             Ok(settled.values().filter(|entry| entry.run.has_passed()).count() as u64)
         })?;
@@ -346,6 +346,18 @@ impl Postgres {
         let next = client.prepare_cached(NEXT).await.map_err(failed)?;
         let next_at: Option<i64> = client.query_one(&next, &[&numbers]).await.map_err(failed)?.get(0);
         Ok(Advanced { runs, next_at: next_at.map(timestamp).transpose()? })
+    }
+
+    /// So many permits came back to gates that have a line: who is first there goes on.
+    pub(crate) async fn go_on_at(&self, freed: &BTreeMap<Key, i64>, now: Timestamp) -> Result<(), Failed> {
+        transact!(self, |client| {
+            let transaction = Work::begin(&mut client).await?;
+            let touched = freed.iter().map(|(key, count)| (*key, count + 1)).collect();
+            let journal = Journal { at: Some(now), touched, ..Journal::default() };
+            self.settle_limits(&transaction, journal, GO_ON_MAX).await?;
+            transaction.commit(self).await?;
+            Ok(())
+        })
     }
 
     pub(crate) async fn forget_gates(&self, now: Timestamp, limit: i64) -> Result<(), Failed> {
@@ -598,6 +610,7 @@ impl Settling<'_, '_> {
         }
         let (mut keys, mut held, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         let (mut full_at, mut next_at, mut rules) = (Vec::new(), Vec::new(), Vec::new());
+        store.lines.note(gates.passages().map(|passage| (passage.key, passage.waiting)));
         for passage in gates.passages() {
             keys.push(column(passage.key));
             held.push(i32::try_from(passage.held).unwrap_or(i32::MAX));

@@ -6,7 +6,7 @@
 use punctual_testing::Postgres as Server;
 
 use crate::claim::{LEASE, NEXT, PROMOTE};
-use crate::complete::EXCHANGE;
+use crate::complete::{EXCHANGE, EXCHANGE_WITH_PERMITS};
 use crate::connect::Options;
 use crate::due::{COUNT_DUE, DELETE_DUE, FIND_DUE, MORE_OF_SHARDS};
 use crate::ended::{HOLD, LOOK_AT_LISTS};
@@ -18,12 +18,16 @@ use crate::overlap::{ACCOUNTED, AHEAD, FIRST_BEHIND, HOLD_AHEAD, LEFT_BEHIND, LO
 use crate::placement::{RENEW, TAKE_OVER};
 use crate::postgres::Postgres;
 use crate::put_jobs::HOLDERS;
+use crate::straight;
 use crate::turns::{PEEK, PEEK_OF_LINES, TAKE, TAKE_OF_LINES, WHO, WHO_OF_LINES};
 
-const STATEMENTS: [(&str, &str); 39] = [
+const STATEMENTS: [(&str, &str); 42] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
+    ("EXCHANGE_WITH_PERMITS", EXCHANGE_WITH_PERMITS),
+    ("PASS", straight::PASS),
+    ("TAKE_BACK", straight::TAKE_BACK),
     ("LEASE", LEASE),
     ("PROMOTE", PROMOTE),
     ("WHO", WHO),

@@ -24,6 +24,7 @@ use crate::migrate::migrate;
 use crate::partition::Partitions;
 use crate::row::millis;
 use crate::sequences::Sequences;
+use crate::straight::Lines;
 use crate::transfer::refuse_unfinished;
 use crate::wakeups::{Hints, Wakeups};
 
@@ -36,6 +37,7 @@ pub struct Postgres {
     pub(crate) time: Time,
     pub(crate) sequences: Sequences,
     pub(crate) leases: Leases,
+    pub(crate) lines: Lines,
     /// Whose turn it is, as this node gives them.
     pub(crate) kinds: Mutex<Kinds>,
     pub(crate) partitions: Partitions,
@@ -86,6 +88,7 @@ impl Postgres {
             time: options.time,
             sequences: Sequences::new(options.time),
             leases: Leases::default(),
+            lines: Lines::default(),
             kinds: Mutex::default(),
             partitions: Partitions::default(),
             depth,
@@ -109,6 +112,7 @@ impl Postgres {
             time: options.time,
             sequences: Sequences::new(options.time),
             leases: Leases::default(),
+            lines: Lines::default(),
             kinds: Mutex::default(),
             partitions: Partitions::default(),
             depth: Depth::default(),

@@ -18,14 +18,14 @@ use super::world::{LEASE, World, at_once, at_once_two, birth, conclusion};
 use crate::store::Store;
 use crate::verbs::{Birth, Cancellation, Effect, Lapse, OpenRuns, Put, RuleChange, Shards, Step, Trigger};
 
-const WAITING: RunState = RunState::Pending(WaitingFor::Limit);
-const READY: RunState = RunState::Pending(WaitingFor::Capacity);
+pub(super) const WAITING: RunState = RunState::Pending(WaitingFor::Limit);
+pub(super) const READY: RunState = RunState::Pending(WaitingFor::Capacity);
 
 fn number(n: u32) -> NonZeroU32 {
     NonZeroU32::new(n).expect("positive")
 }
 
-fn at_most(max: u32) -> Allowance {
+pub(super) fn at_most(max: u32) -> Allowance {
     Allowance { max: Some(number(max)), rate: None }
 }
 
@@ -34,11 +34,11 @@ fn rate(limit: u32, seconds: u64, burst: u32) -> Allowance {
     Allowance { max: None, rate: Some(Rate { limit: number(limit), per, burst: number(burst) }) }
 }
 
-fn own(key: u64, allowance: Allowance) -> Limited {
+pub(super) fn own(key: u64, allowance: Allowance) -> Limited {
     Limited { key: Key(key), breadth: 0, holds_retries: true, allowed: Allowed::Own(allowance) }
 }
 
-fn only(limited: Limited) -> Limits {
+pub(super) fn only(limited: Limited) -> Limits {
     Limits::new(vec![limited])
 }
 
@@ -88,11 +88,11 @@ async fn born(world: &World, job: &Job, seconds: i64, limits: &Limits) -> Run {
     give_birth(world, job, slot(world, job, seconds, limits)).await
 }
 
-async fn state(world: &World, run: &Run) -> RunState {
+pub(super) async fn state(world: &World, run: &Run) -> RunState {
     world.detail(run.id()).await.run.state
 }
 
-async fn end(world: &World, worker: WorkerId, run: &Run, verdict: Verdict) -> Run {
+pub(super) async fn end(world: &World, worker: WorkerId, run: &Run, verdict: Verdict) -> Run {
     let outcome = if verdict == Verdict::Succeed { Outcome::Succeeded } else { Outcome::Failed };
     world.conclude(worker, run, outcome, verdict).await.expect("recorded")
 }
@@ -111,7 +111,7 @@ fn ids(runs: &[Run]) -> Vec<RunId> {
 }
 
 /// Claims and ends what can be, so many at once at most, until nothing is left. Returns what ran, in order.
-async fn drain(world: &mut World, at_most: usize) -> Vec<RunId> {
+pub(super) async fn drain(world: &mut World, at_most: usize) -> Vec<RunId> {
     let worker = world.worker();
     let mut ran = Vec::new();
     loop {

@@ -18,6 +18,7 @@ pub mod overlap;
 pub mod placement;
 pub mod reclaim;
 pub mod register;
+pub mod straight;
 pub mod transfer;
 pub mod turns;
 mod world;
@@ -119,6 +120,7 @@ macro_rules! conformance {
                 a_cancelled_run_leaves_its_line, a_redriven_run_gets_in_line, an_edit_may_give_waiting_runs_other_limits,
                 a_run_comes_to_its_gates_with_its_time, overlap_comes_before_limits, a_step_gives_birth_into_lines,
                 urgent_runs_stand_before_others, births_and_ends_at_once_keep_the_limit;
+            straight: a_batch_of_firings_passes_its_gates, firings_and_ends_at_once_keep_the_limit;
             ended: a_job_that_is_over_goes_with_its_history, a_now_job_goes_too, an_open_run_keeps_its_job,
                 a_dead_letter_keeps_its_job, a_later_run_keeps_its_job, a_job_that_was_changed_since_stays,
                 a_deleted_job_goes_with_its_history, a_deleted_job_is_kept_with_what_it_was, a_period_from_completion_is_over_when_its_last_run_says_so;
