@@ -106,7 +106,9 @@ impl Writers {
     /// Starts the writer and its checkpointer.
     pub(crate) fn start(writer: Writer, directory: Arc<Directory>) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let shared = Arc::new(Shared::default());
+        // What waits is known before anything is written.
+        let figures = Figures { waiting: writer.memory.waiting, ..Figures::default() };
+        let shared = Arc::new(Shared { figures: std::sync::Mutex::new(figures), ..Shared::default() });
         let database = directory.database();
         let for_writer = Arc::clone(&shared);
         let recent = Arc::clone(&writer.recent);
