@@ -43,6 +43,9 @@ const SHOWN: usize = 5;
 /// How many jobs are written out in full.
 const DOSSIERS: usize = 20;
 
+/// How many late slots are told of: of a long plan on a busy machine there are millions.
+const LATE_MAX: usize = 100_000;
+
 /// What all sides say.
 pub(crate) struct Evidence<'a> {
     pub(crate) plan: &'a Plan,
@@ -72,7 +75,7 @@ pub(crate) struct Verdict {
     pub(crate) failed: usize,
     /// All that is known about the first jobs that have something wrong.
     pub(crate) dossiers: Vec<String>,
-    /// Where the time went of each slot that was not on time.
+    /// Where the time went of slots that were not on time.
     pub(crate) late: Vec<String>,
     /// Slots to be owed for the plan to count.
     pub(crate) planned: usize,
@@ -156,7 +159,8 @@ pub(crate) async fn judge(
                 begun.map_or(0, |at| (at - slot - account.spread_of(slot, run.version)).max(0))
             });
             verdict.slots.push((slot, late));
-            if let Some(run) = run.filter(|_| late.is_some_and(|late| late > ON_TIME)) {
+            let is_told = late.is_some_and(|late| late > ON_TIME) && verdict.late.len() < LATE_MAX;
+            if let Some(run) = run.filter(|_| is_told) {
                 verdict.late.push(tell_late(&run, slot, account, &deliveries));
             }
         }
