@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use jiff::Timestamp;
 use punctual_domain::Run;
@@ -205,7 +206,9 @@ impl Postgres {
                 let take_back = transaction.prepare_cached(TAKE_BACK).await?;
                 transaction.execute(&take_back, &[&unused.keys(), &unused.counts()]).await?;
             }
+            let begun = Instant::now();
             transaction.commit().await.map_err(Failed::at_commit)?;
+            self.calls.committed(begun.elapsed());
             Ok((places, answers, refused))
         })?;
         let mut fired: Vec<Option<Result<Vec<Run>, Refused>>> = firings.iter().map(|_| None).collect();
