@@ -490,24 +490,16 @@ mod tests {
     use punctual_domain::Outcome;
     use punctual_domain::lifecycle::Verdict;
     use punctual_domain::policy::limit::{Allowance, Allowed, Limited, Limits};
-    use punctual_store::conformance::{SHARDS, World};
+    use punctual_store::conformance::World;
     use punctual_store::{Held as Attempt, Shards, Store};
-    use punctual_testing::Postgres as Server;
 
     use super::*;
-    use crate::connect::{Options, Time};
-    use crate::wakeups::Hints;
+    use crate::connect::Options;
 
     /// A node may die when a run has ended, before who waits for its permit has gone on.
     #[tokio::test]
     async fn who_waits_for_a_permit_goes_on_without_the_node_that_gave_it_back() {
-        let options = Options {
-            shards: Some(SHARDS),
-            time: Time::Caller,
-            hints: Hints::Off,
-            ..Options::new(Server::shared().database())
-        };
-        let store = Arc::new(Postgres::open(&options).await.unwrap());
+        let store = Arc::new(Postgres::open(&Options::of_a_case()).await.unwrap());
         let mut world = World::new(store.clone()).await;
         let worker = world.worker();
         let allowance = Allowance { max: NonZeroU32::new(1), rate: None };

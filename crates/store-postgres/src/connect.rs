@@ -68,6 +68,17 @@ impl Options {
             ..Options::new(address)
         }
     }
+
+    /// What a case of the suite is told to: a database of its own, a clock that the case moves, no hints.
+    #[cfg(test)]
+    pub(crate) fn of_a_case() -> Self {
+        Options {
+            shards: Some(punctual_store::conformance::SHARDS),
+            time: Time::Caller,
+            hints: Hints::Off,
+            ..Options::new(punctual_testing::Postgres::shared().database())
+        }
+    }
 }
 
 /// What a server is there for.

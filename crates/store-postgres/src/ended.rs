@@ -129,12 +129,10 @@ mod tests {
 
     use punctual_domain::policy::retention::Retention;
     use punctual_store::Store;
-    use punctual_store::conformance::{SHARDS, World};
-    use punctual_testing::Postgres as Server;
+    use punctual_store::conformance::World;
 
-    use crate::connect::{Options, Time};
+    use crate::connect::Options;
     use crate::postgres::Postgres;
-    use crate::wakeups::Hints;
 
     /// As nodes of the first schemas note it.
     const AS_BEFORE: &str = "
@@ -143,13 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_an_older_node_noted_is_forgotten_too() {
-        let options = Options {
-            shards: Some(SHARDS),
-            time: Time::Caller,
-            hints: Hints::Off,
-            ..Options::new(Server::shared().database())
-        };
-        let store = Arc::new(Postgres::open(&options).await.unwrap());
+        let store = Arc::new(Postgres::open(&Options::of_a_case()).await.unwrap());
         let mut world = World::new(store.clone()).await;
         let mut job = world.job("over");
         job.spec.policies.retention = Retention::Day;
