@@ -226,7 +226,7 @@ async fn an_import_goes_up_while_its_progress_comes_down() {
     assert!(matches!(last, Some(ImportLine::Summary(count)) if count.created == LINES as u64), "{last:?}");
     assert_eq!(received.load(Ordering::SeqCst), LINES * length);
     // What is under way fits the buffers of the two processes and of the system (which may grow to 10 MB on a
-    // connection), not the 62 MB of the file.
+    // connection), not the 61 MB of the file.
     assert!(most.load(Ordering::SeqCst) < 31 << 20, "{}", most.load(Ordering::SeqCst));
 }
 
