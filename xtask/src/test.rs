@@ -4,11 +4,11 @@
 //! counted, so that a run that tested nothing cannot look like one that passed.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, chaos, tidy, tools};
+use crate::{cargo, chaos, root, tidy, tools};
 
 /// Tests that say how much they did start their line with one of these.
 const COUNTS: [&str; 25] = [
@@ -67,9 +67,28 @@ pub(crate) fn run() -> Result<()> {
             bail!("no test reported `{count}`: did it run?");
         }
     }
+    for client in CLIENTS {
+        step(&format!("clients: {client}"));
+        clients(client)?;
+    }
     step("chaos: a cluster broken on purpose");
     // The same plan every time: what breaks it was changed since. New seeds are for whoever looks for more.
     chaos::run_built(&["--seed".into(), "5".into()])
+}
+
+/// Clients in other languages, and all of them together, which needs what the others have built; each has a script that installs what it needs and fails if anything is wrong.
+const CLIENTS: [&str; 3] = ["python", "typescript", "together"];
+
+/// Runs the tests of a client against the binary that the tests have built.
+fn clients(name: &str) -> Result<()> {
+    let binary = root().join("target/release/punctual");
+    crate::run(
+        Command::new("bash")
+            .arg(root().join("clients").join(name).join("test.sh"))
+            .env("PUNCTUAL_BIN", binary)
+            .current_dir(root()),
+    )
+    .with_context(|| format!("the tests of the {name} client"))
 }
 
 fn step(name: &str) {
@@ -79,22 +98,33 @@ fn step(name: &str) {
 /// Runs all tests, shows their output and returns the lines that count something.
 fn tests() -> Result<Vec<String>> {
     let mut child = cargo()
-        .args(["test", "--release", "--workspace", "--", "--nocapture"])
+        .args(["test", "--release", "--workspace", "--no-fail-fast", "--", "--nocapture"])
+        // Where a test failed is in its message; traces of those that panic on purpose would bury it.
+        .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::piped())
         .spawn()
         .context("start `cargo test`")?;
     let output = child.stdout.take().context("read from `cargo test`")?;
-    let mut counts = Vec::new();
+    let (mut counts, mut failed) = (Vec::new(), Vec::new());
+    let mut is_list = false;
     for line in BufReader::new(output).lines() {
         let line = line.context("read from `cargo test`")?;
         println!("{line}");
+        // Every binary ends with the names of the tests that failed in it.
+        is_list = line == "failures:" || is_list && !line.starts_with("test result:");
+        if is_list && line.starts_with("    ") {
+            failed.push(line.trim().to_string());
+        }
         if COUNTS.iter().any(|count| line.starts_with(count)) {
             counts.push(line);
         }
     }
     let status = child.wait().context("wait for `cargo test`")?;
     if !status.success() {
-        bail!("`cargo test` failed ({status})");
+        // Last, where whoever reads the end of a long output finds them.
+        step("what failed");
+        failed.iter().for_each(|name| println!("{name}"));
+        bail!("`cargo test` failed ({status}): {}", failed.join(", "));
     }
     Ok(counts)
 }

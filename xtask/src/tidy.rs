@@ -15,7 +15,7 @@ struct Rule {
 }
 
 /// The direction of dependencies. A new crate adds its row here first.
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 15] = [
     Rule {
         package: "punctual-schedule",
         may_use: &[],
@@ -65,9 +65,15 @@ const RULES: [Rule; 14] = [
         may_use: &["punctual-domain", "punctual-schedule"],
         must_not_use: &["tokio", "axum", "hyper", "http"],
     },
+    // Messages and how they are read: the network is the server's and the client's.
+    Rule {
+        package: "punctual-rpc",
+        may_use: &["punctual-api"],
+        must_not_use: &["tokio", "axum", "hyper", "punctual-domain"],
+    },
     Rule {
         package: "punctual-client",
-        may_use: &["punctual-api"],
+        may_use: &["punctual-api", "punctual-rpc"],
         must_not_use: &["reqwest", "axum", "hyper-rustls"],
     },
     // The store is for its tests alone: they need one.
@@ -77,6 +83,7 @@ const RULES: [Rule; 14] = [
             "punctual-api",
             "punctual-domain",
             "punctual-engine",
+            "punctual-rpc",
             "punctual-schedule",
             "punctual-store",
         ],

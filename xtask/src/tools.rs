@@ -13,7 +13,7 @@ struct Tool {
     purpose: &'static str,
 }
 
-const TOOLS: [Tool; 5] = [
+const TOOLS: [Tool; 8] = [
     Tool {
         program: "pg_lsclusters",
         version: "--help",
@@ -37,6 +37,24 @@ const TOOLS: [Tool; 5] = [
         version: "-V",
         package: "strace",
         purpose: "lets fsync fail and shows that nothing is acknowledged before it",
+    },
+    Tool {
+        program: "/usr/bin/aiosmtpd",
+        version: "--version",
+        package: "python3-aiosmtpd",
+        purpose: "takes the mail that alerts send",
+    },
+    Tool {
+        program: "python3",
+        version: "--version",
+        package: "python3-venv",
+        purpose: "runs the Python client",
+    },
+    Tool {
+        program: "npm",
+        version: "--version",
+        package: "npm",
+        purpose: "builds and runs the TypeScript client",
     },
     Tool {
         program: "unshare",

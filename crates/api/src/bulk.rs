@@ -263,6 +263,10 @@ fn check_patch(patch: &str, errors: &mut Errors) {
             let detail = "a job keeps its key; register new jobs with the other keys and delete these";
             return errors.add(&at.member("key"), "read_only_field", detail);
         }
+        Ok(spec) if spec.links.is_some() => {
+            let detail = "links are edited job by job, because each must be there and close no cycle";
+            return errors.add(&at.member("links"), "read_only_field", detail);
+        }
         Ok(_) if patch.trim_matches(['{', '}', ' ', '\n', '\t', '\r']).is_empty() => {
             return errors.add(
                 &at,
@@ -357,6 +361,10 @@ mod tests {
             (r#"{"filter":{},"patch":{}}"#, vec![("/patch", "missing_field")]),
             (r#"{"filter":{},"patch":7}"#, vec![("/patch", "wrong_type")]),
             (r#"{"filter":{},"patch":{"key":"x"}}"#, vec![("/patch/key", "read_only_field")]),
+            (
+                r#"{"filter":{},"patch":{"links":[{"on":"failed","job":"x"}]}}"#,
+                vec![("/patch/links", "read_only_field")],
+            ),
             (r#"{"filter":{},"patch":{"colour":"x"}}"#, vec![("/patch/colour", "unknown_field")]),
             (
                 r#"{"filter":{"state":"lost"},"patch":{"timeout":7,"retry":{"tries":1}},"pending":"x"}"#,

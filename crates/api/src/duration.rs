@@ -28,7 +28,9 @@ impl FromStr for Duration {
 
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match SignedDuration::try_from(self.0).ok().and_then(|exact| Period::exact(exact).ok()) {
+        // Of what we have worked out, such as a third of a lease, what is less than a millisecond is left out: nobody could read it.
+        let whole = self.0.as_millis().try_into().ok().map(SignedDuration::from_millis);
+        match whole.and_then(|exact| Period::exact(exact).ok()) {
             Some(period) => period.fmt(f),
             None => write!(f, "PT{}S", self.0.as_secs_f64()),
         }
@@ -75,6 +77,11 @@ mod tests {
             assert_eq!(duration.0.as_millis(), millis, "{text}");
             assert_eq!(duration.to_string(), written);
             assert_eq!(written.parse::<Duration>().expect("a duration"), duration);
+        }
+        for (seconds, parts, written) in [(8, 3, "PT2.666S"), (10, 3, "PT3.333S"), (7, 6, "PT1.166S")] {
+            let part = Duration(std::time::Duration::from_secs(seconds) / parts);
+            assert_eq!(part.to_string(), written);
+            assert!(written.parse::<Duration>().is_ok_and(|read| read <= part), "{written} is read again");
         }
         for text in ["5", "PT0S", "-5s", "P1M", "soon", ""] {
             assert!(text.parse::<Duration>().is_err(), "{text}");

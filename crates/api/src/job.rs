@@ -6,15 +6,27 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use punctual_domain::job::{self as domain, DEFAULT_QUEUE, JobState, Lane, Spec};
 use punctual_domain::labels::{self, Labels};
+use punctual_domain::link as domain_link;
+use punctual_domain::message;
+use punctual_domain::parts as domain_parts;
 use punctual_domain::policy::Policies;
+use punctual_domain::policy::catch_up::CatchUp as DomainCatchUp;
+use punctual_domain::policy::completion::Completion;
+use punctual_domain::policy::overlap::Overlap as DomainOverlap;
 use punctual_domain::policy::timeouts::Timeouts;
+use punctual_domain::policy::unknown::OnUnknown;
+use punctual_schedule::Kind;
+use punctual_schedule::every::Origin;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::breaker::JobBreaker;
 use crate::duration::Duration;
 use crate::limit::{Concurrency, RateLimit};
 use crate::limits::{LABEL_MAX, LABELS_MAX, NAME_MAX, WORD_MAX};
+use crate::link::{self, Link};
+use crate::parts::Parts;
 use crate::payload::Payload;
 use crate::policies::{CatchUp, Overlap, Retention};
 use crate::read::{At, Errors, Rules, Unread, checked, one_of};
@@ -39,6 +51,8 @@ object! {
         pub queue: String,
         /// Labels that the worker must have, each exactly; none. A run waits until a worker has them all.
         pub requires: BTreeMap<String, String>,
+        /// How each slot becomes several runs: `{"count": n}`, or `"broadcast"`; it becomes one, unless said otherwise.
+        pub parts: Parts,
         /// `critical`, `standard` (the default) or `batch`.
         pub lane: String,
         /// Inside tenant and lane, higher first; 0.
@@ -49,6 +63,10 @@ object! {
         /// Where.
         #[schema(required = true)]
         pub target: Target,
+        /// Where it is told that a run is a dead letter; nowhere, unless said otherwise.
+        pub dead_letter_target: Target,
+        /// Other jobs that are triggered when a run ends, and get its output; none, unless said otherwise.
+        pub links: Vec<Link>,
         /// What is sent: any JSON, passed on as it is written.
         pub payload: Payload,
         /// When a failed attempt is followed by another.
@@ -61,6 +79,8 @@ object! {
         pub concurrency: Concurrency,
         /// How fast attempts may start; at once, unless said otherwise.
         pub rate: RateLimit,
+        /// When the job is left alone because it fails again and again; never, unless said otherwise.
+        pub breaker: JobBreaker,
         /// How long after its slot and spread a run may start; after that it is `missed`. No limit, unless said otherwise.
         pub start_window: Duration,
         /// How long an attempt may take; `PT5M`.
@@ -70,7 +90,18 @@ object! {
         pub deadline: Duration,
         /// A success that took less than this is told by a warning. Off, unless said otherwise.
         pub min_duration: Duration,
-        /// How long history is kept.
+        /// What follows an attempt of which nobody knows whether it did its work: its worker is gone, or its request broke off in the
+        /// middle. `retry` (the default): it is tried again; `skip`: it is not, and the run is `failed`; `ask`: the run waits until
+        /// somebody answers.
+        #[schema(example = "retry")]
+        pub on_unknown: String,
+        /// When a call is over. `answer` (the default): with its answer; `token`: a 2xx means that the receiver has begun, and it reports
+        /// what came of it under the token that the call has in `Punctual-Completion-Token`. For `http` targets.
+        #[schema(example = "answer")]
+        pub completion: String,
+        /// With `completion` `token`: how often the receiver must be heard of, 1 second to 24 hours. Within `timeout`, unless said otherwise.
+        pub heartbeat: Duration,
+        /// What is kept of its runs, and how long.
         pub retention: Retention,
         /// Follows every run through logs and callbacks.
         pub correlation_id: String,
@@ -90,11 +121,13 @@ object! {
     pub struct Trigger {
         /// Follows the run through logs and callbacks; the job's, unless said otherwise.
         pub correlation_id: String,
+        /// What is sent: any JSON, passed on as it is written; the job's, unless said otherwise.
+        pub payload: Payload,
     }
 }
 
 /// What the server decides about a job. A body that was read from it may contain them; they are passed over.
-pub const SERVER_MEMBERS: [&str; 10] = [
+pub const SERVER_MEMBERS: [&str; 11] = [
     "id",
     "tenant",
     "version",
@@ -103,9 +136,13 @@ pub const SERVER_MEMBERS: [&str; 10] = [
     "last_run",
     "paused",
     "warnings",
+    "batch_items",
     "created_at",
     "updated_at",
 ];
+
+const ON_UNKNOWN: [(&str, OnUnknown); 3] =
+    [("retry", OnUnknown::Retry), ("skip", OnUnknown::Skip), ("ask", OnUnknown::Ask)];
 
 const LANES: [(&str, Lane); 3] =
     [("critical", Lane::Critical), ("standard", Lane::Standard), ("batch", Lane::Batch)];
@@ -175,7 +212,7 @@ impl JobSpec {
         }
     }
 
-    fn to_domain(&self, at: &At<'_>, rules: &Rules<'_>, errors: &mut Errors) -> Option<Spec> {
+    pub(crate) fn to_domain(&self, at: &At<'_>, rules: &Rules<'_>, errors: &mut Errors) -> Option<Spec> {
         if self.name.as_ref().is_some_and(|name| name.chars().count() > NAME_MAX) {
             errors.add(&at.member("name"), "too_long", format!("a name has at most {NAME_MAX} characters"));
         }
@@ -187,30 +224,51 @@ impl JobSpec {
         ] {
             check_word(word.as_ref(), &at.member(member), WORD_MAX, errors);
         }
+        if message::is_reserved(self.r#type.as_deref()) {
+            let detail =
+                format!("types that begin with `{}` are the system's own; take another", message::RESERVED);
+            errors.add(&at.member("type"), "reserved", detail);
+        }
+        if self.queue.as_deref() == Some(domain_link::QUEUE) {
+            let detail = format!("the queue `{}` is the system's own; take another", domain_link::QUEUE);
+            errors.add(&at.member("queue"), "reserved", detail);
+        }
         check_labels(self.labels.as_ref(), &at.member("labels"), errors);
         let requires = requirements(self.requires.as_ref(), &at.member("requires"), errors);
+        let parts = self.parts.as_ref().and_then(|parts| parts.to_domain(&at.member("parts"), errors));
         let lane = match &self.lane {
             Some(word) => one_of(word, &LANES, &at.member("lane"), errors),
             None => Some(Lane::default()),
         };
-        let bytes = self.payload.as_ref().map_or(0, |payload| payload.as_str().len());
-        if bytes > rules.payload_max {
-            let detail = format!(
-                "a payload of {bytes} bytes is too large, at most {}; send a reference to the data instead",
-                rules.payload_max
-            );
-            errors.add(&at.member("payload"), "too_long", detail);
+        if let Some(payload) = &self.payload {
+            payload.check(rules.payload_max, &at.member("payload"), errors);
         }
+        let links = link::to_domain(self.links.as_deref().unwrap_or_default(), &at.member("links"), errors);
         let policies = self.policies(at, errors);
         let schedule = required(self.schedule.as_ref(), at, "schedule", errors)
             .and_then(|schedule| schedule.to_domain(&at.member("schedule"), rules, errors));
         let target = required(self.target.as_ref(), at, "target", errors)
             .and_then(|target| target.to_domain(&at.member("target"), errors));
-        if let (Some(check), Some(target), true) = (rules.check_target, &target, errors.is_empty())
-            && let Err(reason) = check(target)
+        let dead_letter_target = self
+            .dead_letter_target
+            .as_ref()
+            .and_then(|target| target.to_domain(&at.member("dead_letter_target"), errors));
+        if let (Some(parts), Some(schedule), Some(target)) = (parts, &schedule, &target) {
+            check_parts(parts, &policies, schedule, target, at, errors);
+        }
+        if policies.completion.is_by_token()
+            && target.as_ref().is_some_and(|target| !matches!(target, domain::Target::Http(_)))
         {
-            let here = at.member("target");
-            errors.add(&here.member(target.as_str()), "target_refused", reason);
+            let detail = "a token goes with a call; give it the target `http`, or leave `completion` out";
+            errors.add(&at.member("completion"), "conflict", detail);
+        }
+        if let (Some(check), true) = (rules.check_target, errors.is_empty()) {
+            for (member, target) in [("target", &target), ("dead_letter_target", &dead_letter_target)] {
+                if let Some((target, Err(reason))) = target.as_ref().map(|target| (target, check(target))) {
+                    let here = at.member(member);
+                    errors.add(&here.member(target.as_str()), "target_refused", reason);
+                }
+            }
         }
         Some(Spec {
             name: self.name.clone().or_else(|| self.key.clone()).unwrap_or_default(),
@@ -219,10 +277,14 @@ impl JobSpec {
             labels: self.labels.clone().unwrap_or_default(),
             queue: self.queue.as_deref().unwrap_or(DEFAULT_QUEUE).into(),
             requires: requires?,
+            parts,
+            batch: None,
             lane: lane?,
             priority: self.priority.unwrap_or(0),
             schedule: schedule?,
             target: target?,
+            dead_letter_target,
+            links: links?,
             payload: self.payload.as_ref().map(|payload| payload.as_str().into()),
             policies,
             correlation_id: self.correlation_id.as_deref().map(Arc::from),
@@ -245,11 +307,20 @@ impl JobSpec {
                 None => default.retry,
             },
             timeouts: self.timeouts(at, errors),
+            on_unknown: match &self.on_unknown {
+                Some(word) => one_of(word, &ON_UNKNOWN, &at.member("on_unknown"), errors).unwrap_or_default(),
+                None => default.on_unknown,
+            },
+            completion: self.completion(at, errors),
             concurrency: self
                 .concurrency
                 .as_ref()
                 .and_then(|concurrency| concurrency.to_domain(&at.member("concurrency"), errors)),
             rate: self.rate.as_ref().and_then(|rate| rate.to_domain(&at.member("rate"), errors)),
+            breaker: self
+                .breaker
+                .as_ref()
+                .and_then(|breaker| breaker.to_domain(&at.member("breaker"), errors)),
             retention: match &self.retention {
                 Some(retention) => retention.to_domain(&at.member("retention"), errors),
                 None => default.retention,
@@ -259,6 +330,25 @@ impl JobSpec {
 }
 
 impl JobSpec {
+    fn completion(&self, at: &At<'_>, errors: &mut Errors) -> Completion {
+        let token = Completion::Token { heartbeat: self.heartbeat.map(|heartbeat| heartbeat.0) };
+        let words = [(Completion::WORDS[0], Completion::Answer), (Completion::WORDS[1], token)];
+        let completion = match &self.completion {
+            Some(word) => one_of(word, &words, &at.member("completion"), errors).unwrap_or_default(),
+            None => Completion::Answer,
+        };
+        let Some(heartbeat) = self.heartbeat else { return completion };
+        let here = at.member("heartbeat");
+        if !completion.is_by_token() {
+            let detail = "only receivers that report later are heard of; write `\"completion\": \"token\"`, or leave it out";
+            errors.add(&here, "conflict", detail);
+        }
+        if !(HEARTBEAT_MIN..=TIMEOUT_MAX).contains(&heartbeat.0) {
+            errors.add(&here, "out_of_range", "a receiver is heard of every `PT1S` to `PT24H`");
+        }
+        completion
+    }
+
     fn timeouts(&self, at: &At<'_>, errors: &mut Errors) -> Timeouts {
         let length = |length: Option<Duration>| length.map(|length| length.0);
         let timeouts = Timeouts {
@@ -315,6 +405,9 @@ impl JobSpec {
 /// A longer attempt holds its lease for longer than anybody watches it.
 const TIMEOUT_MAX: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
+/// More often is a load on both sides that says nothing more.
+const HEARTBEAT_MIN: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Words go into headers, log lines and metric labels: printable ASCII.
 pub(crate) fn check_word(word: Option<&String>, at: &At<'_>, most: usize, errors: &mut Errors) {
     let Some(word) = word else { return };
@@ -325,8 +418,41 @@ pub(crate) fn check_word(word: Option<&String>, at: &At<'_>, most: usize, errors
     }
 }
 
+/// What cannot be had together with parts.
+fn check_parts(
+    parts: domain_parts::Parts,
+    policies: &Policies,
+    schedule: &punctual_schedule::Schedule,
+    target: &domain::Target,
+    at: &At<'_>,
+    errors: &mut Errors,
+) {
+    if policies.overlap != DomainOverlap::Allow {
+        let detail = "the parts of a slot run beside each other; leave `overlap` out, or `parts`";
+        errors.add(&at.member("overlap"), "conflict", detail);
+    }
+    let from_completion =
+        matches!(&schedule.kind, Kind::Every(every) if *every.origin() == Origin::Completion);
+    if from_completion {
+        let detail = "a period that counts from completion follows one run, not several; leave `parts` out";
+        errors.add(&at.member("parts"), "conflict", detail);
+    }
+    if parts != domain_parts::Parts::Broadcast {
+        return;
+    }
+    if !matches!(target, domain::Target::Worker { .. }) {
+        let detail =
+            "a broadcast is for workers that pull; give it the target `worker`, or `{\"count\": n}` parts";
+        errors.add(&at.member("parts"), "conflict", detail);
+    }
+    if matches!(policies.catch_up, DomainCatchUp::All { .. }) {
+        let detail = "a broadcast is for those who live when its slot comes; write `latest` or `none`";
+        errors.add(&at.member("catch_up"), "conflict", detail);
+    }
+}
+
 /// What is required of a worker, if all of it can be.
-fn requirements(
+pub(crate) fn requirements(
     required: Option<&BTreeMap<String, String>>,
     at: &At<'_>,
     errors: &mut Errors,
@@ -334,6 +460,7 @@ fn requirements(
     let Some(required) = required else { return Some(Labels::NONE) };
     let code = |wrong: &labels::Wrong| match wrong {
         labels::Wrong::Character(_) => "bad_character",
+        labels::Wrong::Reserved(_) => "reserved",
         _ => "too_long",
     };
     for (name, value) in required {
@@ -341,10 +468,10 @@ fn requirements(
             errors.add(&at.member(name), code(&wrong), wrong.to_string());
         }
     }
-    if let Err(wrong @ labels::Wrong::Count(_)) = Labels::new(required) {
+    if let Err(wrong @ (labels::Wrong::Count(_) | labels::Wrong::Reserved(_))) = Labels::given(required) {
         errors.add(at, code(&wrong), wrong.to_string());
     }
-    Labels::new(required).ok()
+    Labels::given(required).ok()
 }
 
 fn check_labels(labels: Option<&BTreeMap<String, String>>, at: &At<'_>, errors: &mut Errors) {
@@ -368,21 +495,29 @@ impl From<&Spec> for JobSpec {
             r#type: spec.kind.clone(),
             labels: Some(spec.labels.clone()).filter(|labels| !labels.is_empty()),
             queue: Some(spec.queue.to_string()),
-            requires: Some(spec.requires.to_map()).filter(|requires| !requires.is_empty()),
+            requires: Some(spec.requires.without_own().to_map()).filter(|requires| !requires.is_empty()),
+            parts: spec.parts.map(Parts::from),
             lane: Some(spec.lane.as_str().into()),
             priority: Some(spec.priority),
             schedule: Some(Schedule::from(&spec.schedule)),
             target: Some(Target::from(&spec.target)),
+            dead_letter_target: spec.dead_letter_target.as_ref().map(Target::from),
+            links: Some(spec.links.iter().map(Link::from).collect())
+                .filter(|links: &Vec<Link>| !links.is_empty()),
             payload: Payload::of(spec),
             retry: Some(Retry::from(&spec.policies.retry)),
             catch_up: Some(CatchUp::from(&spec.policies.catch_up)),
             overlap: Some(Overlap::from(spec.policies.overlap)),
             concurrency: spec.policies.concurrency.as_ref().map(Concurrency::from),
             rate: spec.policies.rate.as_ref().map(RateLimit::from),
+            breaker: spec.policies.breaker.map(JobBreaker::from),
             start_window: spec.policies.timeouts.start_window.map(Duration),
             timeout: Some(Duration(spec.policies.timeouts.attempt)),
             deadline: spec.policies.timeouts.deadline.map(Duration),
             min_duration: spec.policies.timeouts.min_duration.map(Duration),
+            on_unknown: Some(spec.policies.on_unknown.as_str().into()),
+            completion: Some(spec.policies.completion.as_str().into()),
+            heartbeat: spec.policies.completion.heartbeat().map(Duration),
             retention: Some(Retention::from(spec.policies.retention)),
             correlation_id: spec.correlation_id.as_deref().map(str::to_string),
         }
@@ -442,6 +577,9 @@ pub struct JobStatus {
     /// What its owner should know. Not in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// How many items it has, if it is a batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_items: Option<u64>,
     /// When it was first registered.
     pub created_at: Timestamp,
     /// When it was last changed.
@@ -517,6 +655,7 @@ impl Job {
             }),
             paused,
             warnings: facts.warnings,
+            batch_items: job.spec.batch.as_ref().map(|batch| batch.total()),
             created_at: job.created_at,
             updated_at: job.updated_at,
         };

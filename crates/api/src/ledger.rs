@@ -19,11 +19,11 @@ pub struct LedgerEntry {
     pub to: Timestamp,
     /// How many slots.
     pub slots: u64,
-    /// `missed` or `skipped`; in the account of a range also the state of a run, `to_come`, `none`, `changed`
+    /// `missed`, `skipped` or `throttled`; in the account of a range also the state of a run, `to_come`, `none`, `changed`
     /// or `unknown`.
     pub state: String,
-    /// Why: `catch_up`, `start_window`, `deadline`, `pause`, `cancel` or `overlap`; in the account of a range
-    /// also the cause of a run, `calendar`, `before_the_job`, `ended`, `deleted`, `retention`, `not_recorded`,
+    /// Why: `catch_up`, `start_window`, `deadline`, `pause`, `cancel`, `overlap`, `calendar`, `tenant_pending_max` or `pending_max`; in
+    /// the account of a range also the cause of a run, `before_the_job`, `ended`, `deleted`, `retention`, `not_recorded`,
     /// `resumed` or `schedule`.
     pub reason: String,
     /// When it was decided; when a run was born; now, for what is not decided yet.

@@ -8,9 +8,14 @@
 #[macro_use]
 mod object;
 
+pub mod alert;
 pub mod backfill;
+pub mod batch;
+pub mod breaker;
 pub mod bulk;
+pub mod calendar;
 pub mod dead_letter;
+pub mod defaults;
 pub mod duration;
 pub mod forecast;
 pub mod health;
@@ -19,20 +24,25 @@ pub mod job;
 pub mod ledger;
 pub mod limit;
 pub mod limits;
+pub mod link;
 pub mod merge;
 pub mod node;
 pub mod operation;
 pub mod page;
+pub mod parts;
 pub mod payload;
 pub mod policies;
 pub mod problem;
+pub mod queue;
 pub mod read;
+pub mod report;
 pub mod retry;
 pub mod run;
 pub mod schedule;
 pub mod target;
 pub mod tenant;
 pub mod time;
+pub mod worker;
 
 pub use duration::Duration;
 pub use job::{Job, JobSpec};

@@ -210,6 +210,7 @@ impl LimitSpec {
                 by,
                 allowance: Allowance { max, rate },
                 holds_retries: self.holds_retries.unwrap_or(false),
+                breaker: None,
             }),
             false => Err(Unread::Wrong(errors.into_vec())),
         }

@@ -41,6 +41,12 @@ pub const CONCURRENCY_MAX: u32 = 1_000_000;
 pub const RATE_MAX: u32 = 1_000_000;
 /// The time of a rate.
 pub const RATE_PER_MAX: std::time::Duration = std::time::Duration::from_secs(86_400);
+/// Failures that open a job's breaker.
+pub const BREAKER_FAILURES_MAX: u32 = 1_000;
+/// Ended runs that a list of a job's runs may be limited to: so many are looked through for every page.
+pub const LAST_MAX: u32 = 1_000;
+/// Bytes of an attempt's output: as many as of a payload.
+pub const OUTPUT_MAX: u32 = 256 << 10;
 /// Jobs in one bulk request; more is an import.
 pub const BULK_MAX: usize = 1_000;
 /// Bytes of a patch of many jobs: it is kept with the operation and written with every step.

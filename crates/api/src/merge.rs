@@ -23,7 +23,9 @@ pub fn patch_job(base: &str, patch: &str) -> Result<String, Unread> {
         let rest = base.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_ref());
         let kept: Option<Cow<'_, str>> = match (&*name, rest) {
             ("schedule", Some(old)) => Some(without_other_kinds(old, change, &schedule::KINDS)),
-            ("target", Some(old)) => Some(without_other_kinds(old, change, &target::KINDS)),
+            ("target" | "dead_letter_target", Some(old)) => {
+                Some(without_other_kinds(old, change, &target::KINDS))
+            }
             ("retry", Some(old)) => Some(without_other_backoff(old, change)),
             (_, rest) => rest.map(Cow::Borrowed),
         };
@@ -31,6 +33,15 @@ pub fn patch_job(base: &str, patch: &str) -> Result<String, Unread> {
         set(&mut base, name, merged);
     }
     Ok(written(&base))
+}
+
+/// A member of a job's body over the default of it.
+pub(crate) fn over_default(name: &str, default: &str, own: &str) -> String {
+    let kept = match name {
+        "retry" => without_other_backoff(default, own),
+        _ => Cow::Borrowed(default),
+    };
+    merge(Some(&kept), own).unwrap_or_else(|| own.into())
 }
 
 /// What a value becomes under a patch; nothing if it is removed.
@@ -87,7 +98,7 @@ fn without_other_backoff<'a>(old: &'a str, patch: &str) -> Cow<'a, str> {
     Cow::Owned(written(&kept))
 }
 
-type Member<'a> = (Cow<'a, str>, Cow<'a, str>);
+pub(crate) type Member<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 /// The members of an object; none of anything else.
 fn object(text: &str) -> Vec<Member<'_>> {
@@ -108,7 +119,7 @@ fn set<'a>(members: &mut Vec<Member<'a>>, name: Cow<'a, str>, value: Option<Cow<
     }
 }
 
-fn written(members: &[Member<'_>]) -> String {
+pub(crate) fn written(members: &[Member<'_>]) -> String {
     let mut text = String::from("{");
     for (index, (name, value)) in members.iter().enumerate() {
         if index > 0 {

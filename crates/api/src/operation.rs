@@ -20,14 +20,14 @@ pub struct Operation {
     /// Its id.
     pub id: String,
     /// What it does: `redrive`, `acknowledge`, `catch_up`, `backfill`, `move_shards`, `pause_jobs`, `resume_jobs`,
-    /// `delete_jobs`, `edit_jobs` or `cancel_runs`.
+    /// `delete_jobs`, `edit_jobs`, `cancel_runs`, `replan_jobs` or `batch`.
     pub kind: String,
     /// `running`, `succeeded`, `failed` or `cancelled`.
     pub state: String,
     /// Of `redrive` and `acknowledge`: which dead letters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Filter>,
-    /// Of `catch_up` and `backfill`: whose slots.
+    /// Of `catch_up`, `backfill` and `batch`: whose slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
     /// Of `backfill`: which slots.
@@ -51,6 +51,9 @@ pub struct Operation {
     /// Of `cancel_runs`: which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<OpenRunFilter>,
+    /// Of `replan_jobs`: the calendar that was changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calendar: Option<String>,
     /// How many jobs or runs it has changed or made, or rows it has moved.
     pub done: u64,
     /// How many it could not change, because they had changed meanwhile or would not be valid, and slots that it did not run
@@ -74,14 +77,15 @@ pub struct Operation {
 
 impl From<&domain::Operation> for Operation {
     fn from(operation: &domain::Operation) -> Self {
-        let (mut filter, mut backfill, mut move_shards) = (None, None, None);
+        let (mut filter, mut backfill, mut move_shards, mut calendar) = (None, None, None, None);
         let (mut jobs, mut pause, mut patch, mut pending, mut runs) = (None, None, None, None, None);
         match &operation.kind {
             Kind::Redrive(which) | Kind::Acknowledge(which) => filter = Some(Filter::from(which)),
-            Kind::CatchUp(_) => {}
+            Kind::CatchUp(_) | Kind::Batch(_) => {}
             Kind::Backfill(which) => backfill = Some(Backfill::from(&**which)),
             Kind::MoveShards(which) => move_shards = Some(MoveShards::from(which)),
             Kind::CancelRuns(which) => runs = Some(OpenRunFilter::from(which)),
+            Kind::Replan(which) => calendar = Some(which.calendar.clone()),
             Kind::ChangeJobs(asked) => {
                 jobs = Some(JobFilter::from(&asked.which));
                 match &asked.change {
@@ -110,6 +114,7 @@ impl From<&domain::Operation> for Operation {
             patch,
             pending,
             runs,
+            calendar,
             done: operation.done,
             failed: operation.failed,
             failure: operation.example.clone(),

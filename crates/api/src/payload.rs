@@ -24,6 +24,17 @@ impl Payload {
         self.0.get()
     }
 
+    /// Says so if it is larger than it may be.
+    pub fn check(&self, max: usize, at: &At<'_>, errors: &mut Errors) {
+        let bytes = self.as_str().len();
+        if bytes > max {
+            let detail = format!(
+                "a payload of {bytes} bytes is too large, at most {max}; send a reference to the data instead"
+            );
+            errors.add(at, "too_long", detail);
+        }
+    }
+
     pub(crate) fn of(spec: &Spec) -> Option<Self> {
         Payload::new(spec.payload.as_deref()?)
     }

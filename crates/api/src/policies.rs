@@ -1,11 +1,13 @@
 //! The policies of a job on the wire, besides [`crate::retry`]. What is left out has its default; what is read back shows it.
 
+use std::num::NonZeroU32;
+
 use punctual_domain::policy::catch_up::CatchUp as DomainCatchUp;
 use punctual_domain::policy::overlap::{Overlap as DomainOverlap, QUEUE_MAX};
-use punctual_domain::policy::retention::Retention as DomainRetention;
+use punctual_domain::policy::retention::{Keep, Policy as DomainRetention, Retention as Class};
 
 use crate::duration::Duration;
-use crate::limits::{CATCH_UP_MAX, CATCH_UP_RATE_MAX, QUEUE_ALL_MAX};
+use crate::limits::{CATCH_UP_MAX, CATCH_UP_RATE_MAX, LAST_MAX, OUTPUT_MAX, QUEUE_ALL_MAX};
 use crate::read::{At, Errors, one_of};
 
 object! {
@@ -34,11 +36,17 @@ object! {
         pub max: u32,
     }
 
-    /// How long history is kept.
+    /// What is kept of the job's runs, and how long.
     pub struct Retention {
-        /// 1, 7 (the default), 30 or 400.
+        /// For how many days after its end a run is kept: 1, 7 (the default), 30 or 400.
         #[schema(example = 7)]
         pub days: u16,
+        /// Runs that succeeded are kept for one day, all others for `days`; `false`.
+        pub failures: bool,
+        /// Lists of the job's runs show the newest so many that have ended, 1 to 1000. All that are kept, unless said otherwise.
+        pub last: u32,
+        /// How many bytes of an attempt's output are kept, 0 to 262144; 65536.
+        pub output_max: u32,
     }
 }
 
@@ -130,18 +138,42 @@ impl From<DomainOverlap> for Overlap {
 
 impl Retention {
     pub(crate) fn to_domain(&self, at: &At<'_>, errors: &mut Errors) -> DomainRetention {
-        let Some(days) = self.days else { return DomainRetention::default() };
-        DomainRetention::of_days(days.into()).unwrap_or_else(|| {
-            let detail = format!("history is not kept for {days} days; write 1, 7, 30 or 400");
-            errors.add(&at.member("days"), "unknown_value", detail);
-            DomainRetention::default()
-        })
+        let default = DomainRetention::default();
+        let class = self.days.map_or(Some(default.keep.class()), |days| {
+            let class = Class::of_days(days.into());
+            if class.is_none() {
+                let detail = format!("history is not kept for {days} days; write 1, 7, 30 or 400");
+                errors.add(&at.member("days"), "unknown_value", detail);
+            }
+            class
+        });
+        let class = class.unwrap_or_default();
+        if let Some(last) = self.last {
+            check_range(last, LAST_MAX, &at.member("last"), errors);
+        }
+        let output_max = self.output_max.unwrap_or(default.output_max);
+        if output_max > OUTPUT_MAX {
+            let detail = format!(
+                "{output_max} is not in 0 to {OUTPUT_MAX}; keep larger results where the job puts them"
+            );
+            errors.add(&at.member("output_max"), "out_of_range", detail);
+        }
+        DomainRetention {
+            keep: if self.failures == Some(true) { Keep::Failures(class) } else { Keep::All(class) },
+            last: self.last.and_then(NonZeroU32::new),
+            output_max,
+        }
     }
 }
 
 impl From<DomainRetention> for Retention {
     fn from(retention: DomainRetention) -> Self {
-        Retention { days: Some(retention.days()) }
+        Retention {
+            days: Some(retention.keep.class().days()),
+            failures: Some(matches!(retention.keep, Keep::Failures(_))),
+            last: retention.last.map(NonZeroU32::get),
+            output_max: Some(retention.output_max),
+        }
     }
 }
 

@@ -135,16 +135,44 @@ codes! {
     WrongState = "wrong_state", "That cannot be done in this state";
     /// Runs of the job are open, and there is no place for another.
     Overlap = "overlap", "A run of the job is open";
+    /// As many runs wait as may.
+    TooManyPending = "too_many_pending", "Too many runs wait";
     /// No such job.
     JobNotFound = "job_not_found", "No such job";
+    /// No such batch.
+    BatchNotFound = "batch_not_found", "No such batch";
     /// No such run.
     RunNotFound = "run_not_found", "No such run";
     /// No such tenant.
     TenantNotFound = "tenant_not_found", "No such tenant";
+    /// No such worker.
+    WorkerNotFound = "worker_not_found", "No such worker";
+    /// A broadcast that nobody would hear.
+    NoWorker = "no_worker", "No worker lives that it is for";
+    /// The worker was taken for dead.
+    WorkerLost = "worker_lost", "The worker was taken for dead";
+    /// The attempt is not the worker's any more.
+    LeaseLost = "lease_lost", "The attempt is not held any more";
+    /// The token was not made by this installation, or there is none.
+    TokenInvalid = "token_invalid", "The token is not ours";
+    /// The time of the token's attempt is over.
+    TokenExpired = "token_expired", "The token has expired";
+    /// The token is for another run.
+    TokenOfAnotherRun = "token_of_another_run", "The token is for another run";
+    /// The attempt that a token names is over.
+    AttemptOver = "attempt_over", "The attempt is over";
     /// No such operation.
     OperationNotFound = "operation_not_found", "No such operation";
     /// No such limit.
     LimitNotFound = "limit_not_found", "No such limit";
+    /// No such breaker.
+    BreakerNotFound = "breaker_not_found", "No such breaker";
+    /// No such calendar.
+    CalendarNotFound = "calendar_not_found", "No such calendar";
+    /// Jobs use the calendar.
+    CalendarInUse = "calendar_in_use", "Jobs use the calendar";
+    /// No such alert.
+    AlertNotFound = "alert_not_found", "No such alert";
     /// No such route.
     RouteNotFound = "route_not_found", "There is nothing here";
     /// The route does not take this method.

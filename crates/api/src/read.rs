@@ -382,6 +382,18 @@ macro_rules! read_integer {
 
 read_integer!(i16, u16, u32, u64);
 
+impl Read for f64 {
+    fn read(text: &str, at: &At<'_>, errors: &mut Errors) -> Option<Self> {
+        match serde_json::from_str(text) {
+            Ok(number) => Some(number),
+            Err(_) => {
+                errors.wrong_type(at, "a number", text);
+                None
+            }
+        }
+    }
+}
+
 impl<T: Read> Read for Vec<T> {
     fn read(text: &str, at: &At<'_>, errors: &mut Errors) -> Option<Self> {
         let items = items(text, at, errors)?;

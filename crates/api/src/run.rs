@@ -5,11 +5,16 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use punctual_domain::papers::{Line, Place, Said};
+use punctual_domain::policy::unknown::Answer;
 use punctual_domain::{self as domain, RunState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::duration::Duration;
+use crate::payload::Payload;
+use crate::read::{At, Errors, Unread, one_of};
+use crate::target::required;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -34,18 +39,36 @@ pub struct RunSummary {
     pub cause: String,
     /// Its nominal time.
     pub scheduled_for: Timestamp,
+    /// Which part of its slot, from 1, of a job in parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<u32>,
+    /// Of how many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<u32>,
+    /// The item of its batch that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item_id: Option<String>,
+    /// The worker that it is for, of a broadcast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_worker: Option<String>,
+    /// It was lost with its worker three times or more, and may be what the workers died of: no worker has it together with another such run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_tried_alone: bool,
     /// `pending`, `running`, `succeeded`, `failed`, `timed_out`, `cancelled` or `missed`.
     pub state: String,
     /// The limit that ended it, if one did: `start_window`, `retry_for` or `deadline`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What a pending run waits for: `time`, `capacity`, `retry` or `earlier_run`.
+    /// What a pending run waits for: `time`, `capacity`, `retry`, `earlier_run`, `limit`, `breaker` or `answer`.
     pub waiting_for: Option<String>,
-    /// When a pending run may be claimed; nothing while it waits for an earlier run.
+    /// When a pending run may be claimed; nothing while it waits for an earlier run or an answer.
     pub available_at: Option<Timestamp>,
-    /// Until when a pending run may start its next attempt, if there is a limit.
+    /// Until when a pending run may start its next attempt, or be answered for, if there is a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_by: Option<Timestamp>,
+    /// Of a running run whose receiver has answered and reports by its token: until when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report_by: Option<Timestamp>,
     /// The number of the last attempt; 0 before the first.
     pub attempt: u32,
     /// When its first attempt started, by the worker's clock.
@@ -65,16 +88,37 @@ pub struct RunSummary {
     /// Follows it through logs and callbacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
+    /// The end of another run that it follows, by a link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caused_by: Option<CausedBy>,
 }
 
-/// A run with its attempts.
+/// The end of another run that a run follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CausedBy {
+    /// Which run ended.
+    pub run_id: String,
+    /// How many runs there are before it in the chain of links.
+    pub depth: u16,
+}
+
+/// A run with its attempts and what they said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Run {
     /// The run.
     #[serde(flatten)]
     pub summary: RunSummary,
+    /// What is sent instead of the job's payload, if it has one of its own: any JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Payload>,
     /// Its attempts, oldest first.
     pub attempts: Vec<Attempt>,
+    /// How far its last attempt is, or was, as its worker said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// Where its next attempt goes on, as the last one said: any JSON. A run that is over for good has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Payload>,
     /// What its owner should know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -109,6 +153,56 @@ pub struct Attempt {
     /// How long each phase took, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
+    /// What it wrote, oldest first: the newest lines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<LogLine>,
+    /// How many older lines were left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub log_dropped: u64,
+}
+
+/// How far an attempt is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Progress {
+    /// Of a hundred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A line of an attempt's log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LogLine {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub text: String,
+}
+
+/// A line of a run's log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RunLogLine {
+    /// Which attempt wrote it.
+    pub attempt: u32,
+    /// Its number in the log of the attempt, from 1. A gap before it: older lines were left out.
+    pub number: u64,
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub text: String,
+}
+
+impl RunLogLine {
+    /// A line at its place.
+    pub fn new(place: Place, line: &Line) -> Self {
+        RunLogLine { attempt: place.attempt, number: place.number, at: line.at, text: line.text.clone() }
+    }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Why an attempt failed.
@@ -147,10 +241,33 @@ pub struct Phase {
     pub duration_ms: f64,
 }
 
+object! {
+    /// What somebody says about a run that waits for an answer.
+    pub struct RunAnswer {
+        /// `retry`: it is tried again; `succeeded`: it did its work; `failed`: it did not, and is a dead letter.
+        #[schema(example = "succeeded", required = true)]
+        pub answer: String,
+    }
+}
+
+const ANSWERS: [(&str, Answer); 3] =
+    [("retry", Answer::Retry), ("succeeded", Answer::Succeeded), ("failed", Answer::Failed)];
+
+impl RunAnswer {
+    /// As the domain has it, or everything that is wrong.
+    pub fn to_domain(&self) -> Result<Answer, Unread> {
+        let mut errors = Errors::default();
+        let answer = required(self.answer.as_ref(), &At::ROOT, "answer", &mut errors)
+            .and_then(|word| one_of(word, &ANSWERS, &At::ROOT.member("answer"), &mut errors));
+        answer.ok_or_else(|| Unread::Wrong(errors.into_vec()))
+    }
+}
+
 impl RunSummary {
     /// A run; `kind` is the job's type, `due_at` its nominal time and the job's spread.
     pub fn new(run: &domain::Run, tenant: &str, kind: Option<&str>, due_at: Timestamp) -> Self {
         let waiting_for = match run.state {
+            RunState::Pending(_) if run.waits_for_breaker().is_some() => Some("breaker".into()),
             RunState::Pending(waiting_for) => Some(waiting_for.as_str().to_string()),
             RunState::Running(_)
             | RunState::Succeeded
@@ -166,14 +283,21 @@ impl RunSummary {
             job_version: run.version.0,
             kind: kind.map(str::to_string),
             queue: run.queue.to_string(),
-            requires: run.requires.to_map(),
+            requires: run.requires.without_own().to_map(),
             cause: run.cause.as_str().into(),
             scheduled_for: run.scheduled_for,
+            part: run.part_of().map(|(part, _)| part),
+            parts: run.part_of().map(|(_, of)| of),
+            item_id: None,
+            for_worker: run.requires.worker().map(|worker| worker.to_string()),
+            is_tried_alone: run.requires.are_alone() && !run.state.is_ended(),
             state: run.state.as_str().into(),
             reason: run.reason.map(|reason| reason.as_str().into()),
-            available_at: (waiting_for.is_some() && !run.is_behind()).then_some(run.available_at),
+            available_at: (waiting_for.is_some() && !run.is_behind() && !run.is_asking())
+                .then_some(run.available_at),
             waiting_for,
             start_by: run.lapses_after(),
+            report_by: run.receiver().map(|terms| terms.ends_at),
             attempt: run.attempt,
             started_at: run.started_at,
             finished_at: run.finished_at,
@@ -182,13 +306,38 @@ impl RunSummary {
             is_cancel_requested: run.is_cancel_requested,
             idempotency_key: run.idempotency_key().to_string(),
             correlation_id: run.correlation_id.as_deref().map(str::to_string),
+            caused_by: run.caused_by.map(|by| CausedBy { run_id: by.run.to_string(), depth: by.depth }),
         }
     }
 }
 
-impl From<&domain::Attempt> for Attempt {
-    fn from(attempt: &domain::Attempt) -> Self {
+impl Run {
+    /// A run with its attempts and what they said.
+    pub fn new(
+        summary: RunSummary,
+        payload: Option<&str>,
+        attempts: &[domain::Attempt],
+        papers: &domain::Papers,
+        warnings: Vec<String>,
+    ) -> Self {
+        let attempt = |one: &domain::Attempt| Attempt::new(one, papers.of(one.number));
+        let last = papers.of(summary.attempt).and_then(|said| said.progress.as_ref());
+        Run {
+            payload: payload.and_then(Payload::new),
+            attempts: attempts.iter().map(attempt).collect(),
+            progress: last.map(|last| Progress { percent: last.percent, message: last.message.clone() }),
+            checkpoint: papers.checkpoint.as_deref().and_then(Payload::new),
+            summary,
+            warnings,
+        }
+    }
+}
+
+impl Attempt {
+    /// An attempt with what it said.
+    pub fn new(attempt: &domain::Attempt, said: Option<&Said>) -> Self {
         let report = attempt.report.as_ref();
+        let line = |line: &Line| LogLine { at: line.at, text: line.text.clone() };
         Attempt {
             number: attempt.number,
             worker: attempt.worker.to_string(),
@@ -213,6 +362,8 @@ impl From<&domain::Attempt> for Attempt {
                 };
                 report.phases.iter().map(phase).collect()
             }),
+            log: said.map_or_else(Vec::new, |said| said.log.lines.iter().map(line).collect()),
+            log_dropped: said.map_or(0, |said| said.log.dropped),
         }
     }
 }
@@ -232,5 +383,29 @@ impl From<&domain::attempt::Output> for Output {
             text: text.map(str::to_string),
             is_truncated: output.is_truncated,
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    /// The client reads what the server shows, and a checkpoint keeps every byte.
+    #[test]
+    fn a_run_reads_back_with_what_its_attempts_said() {
+        let text = r#"{"id":"r","job_id":"j","tenant":"default","job_version":1,"queue":"default","cause":"trigger",
+            "scheduled_for":"2026-01-01T12:00:00Z","state":"running","attempt":1,"idempotency_key":"k",
+            "attempts":[{"number":1,"worker":"w","claimed_at":"2026-01-01T12:00:00Z",
+                "log":[{"at":"2026-01-01T12:00:01Z","text":"begun"}],"log_dropped":7}],
+            "caused_by":{"run_id":"r0","depth":2},"payload":{"n": 1.50},"progress":{"percent":40},"checkpoint":{"row": 1.50}}"#;
+        let run: Run = serde_json::from_str(text).unwrap();
+        assert_eq!(run.checkpoint.as_ref().map(Payload::as_str), Some(r#"{"row": 1.50}"#));
+        assert_eq!(run.payload.as_ref().map(Payload::as_str), Some(r#"{"n": 1.50}"#));
+        assert_eq!(run.summary.caused_by, Some(CausedBy { run_id: "r0".into(), depth: 2 }));
+        assert_eq!(run.progress, Some(Progress { percent: Some(40), message: None }));
+        assert_eq!((run.attempts[0].log.len(), run.attempts[0].log_dropped), (1, 7));
+        let shown = serde_json::to_string(&run).unwrap();
+        assert_eq!(serde_json::from_str::<Run>(&shown).unwrap(), run);
     }
 }

@@ -129,13 +129,15 @@ impl Schedule {
             let way_out = "at least 1; to stop a job, pause or delete it";
             errors.add(&at.member("max_fires"), "out_of_range", way_out);
         }
-        if self.calendars.as_ref().is_some_and(|names| !names.is_empty()) {
-            let detail = "named calendars are not stored yet, so a job cannot use one; leave `calendars` out";
-            errors.add(&at.member("calendars"), "calendar_not_found", detail);
+        let names = self.calendars.clone().unwrap_or_default();
+        for (index, name) in names.iter().enumerate().filter(|(index, name)| names[..*index].contains(name)) {
+            let list = at.member("calendars");
+            errors.add(&list.item(index), "duplicate_field", format!("`{name}` is there twice"));
         }
         let mut schedule = base?;
         schedule.timezone = timezone;
         schedule.dst = Policy { gap, overlap };
+        schedule.calendars = names;
         schedule.on_excluded = on_excluded;
         schedule.bounds.start = start;
         schedule.bounds.end = end;

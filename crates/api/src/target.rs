@@ -1,8 +1,9 @@
-//! Where runs are executed, on the wire: exactly one of `http`, `function` and `discard`.
+//! Where runs are executed, on the wire: exactly one of `http`, `worker`, `function` and `discard`.
 
 use std::fmt;
 
 use punctual_domain::job::{self as domain, Method};
+use punctual_domain::message;
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,12 +13,14 @@ use crate::limits::{HEADERS_MAX, URL_MAX, WORD_MAX};
 use crate::read::{At, Errors, Read, members, one_of};
 
 object! {
-    /// Where runs are executed: exactly one of `http`, `function` and `discard`.
+    /// Where runs are executed: exactly one of `http`, `worker`, `function` and `discard`.
     pub struct Target {
         /// An HTTP callback.
         pub http: Http,
         /// A handler in the process that uses Punctual as a library.
         pub function: Function,
+        /// A program that asks for runs of the job's queue, in any language.
+        pub worker: Worker,
         /// Succeeds at once: `{}`.
         pub discard: Discard,
     }
@@ -40,13 +43,20 @@ object! {
         pub name: String,
     }
 
+    /// What a pull worker is to do.
+    pub struct Worker {
+        /// The worker's own word for it.
+        #[schema(example = "welcome", required = true)]
+        pub handler: String,
+    }
+
     /// No member.
     pub struct Discard {
     }
 }
 
 /// The members of which a target has exactly one.
-pub const KINDS: [&str; 3] = ["http", "function", "discard"];
+pub const KINDS: [&str; 4] = ["http", "worker", "function", "discard"];
 
 const METHODS: [(&str, Method); 5] = [
     ("POST", Method::Post),
@@ -69,17 +79,30 @@ impl Target {
     }
 
     pub(crate) fn to_domain(&self, at: &At<'_>, errors: &mut Errors) -> Option<domain::Target> {
-        match (&self.http, &self.function, &self.discard) {
-            (Some(http), None, None) => http.to_domain(&at.member("http"), errors).map(domain::Target::Http),
-            (None, Some(function), None) => {
+        match (&self.http, &self.worker, &self.function, &self.discard) {
+            (Some(http), None, None, None) => {
+                http.to_domain(&at.member("http"), errors).map(domain::Target::Http)
+            }
+            (None, Some(worker), None, None) => {
+                let at = at.member("worker");
+                let handler = required(worker.handler.as_ref(), &at, "handler", errors)?;
+                crate::job::check_word(Some(handler), &at.member("handler"), WORD_MAX, errors);
+                Some(domain::Target::Worker { handler: handler.clone() })
+            }
+            (None, None, Some(function), None) => {
                 let at = at.member("function");
                 let name = required(function.name.as_ref(), &at, "name", errors)?;
                 crate::job::check_word(Some(name), &at.member("name"), WORD_MAX, errors);
+                if message::is_reserved(Some(name)) {
+                    let detail =
+                        format!("functions `{}...` are the system's own; take another", message::RESERVED);
+                    errors.add(&at.member("name"), "reserved", detail);
+                }
                 Some(domain::Target::Function { name: name.clone() })
             }
-            (None, None, Some(_)) => Some(domain::Target::Discard),
-            (None, None, None) => {
-                let detail = "no target is given; write one of `http`, `function` and `discard`";
+            (None, None, None, Some(_)) => Some(domain::Target::Discard),
+            (None, None, None, None) => {
+                let detail = "no target is given; write one of `http`, `worker`, `function` and `discard`";
                 errors.add(at, "missing_field", detail);
                 None
             }
@@ -87,7 +110,7 @@ impl Target {
                 errors.add(
                     at,
                     "conflict",
-                    "a job has one target; keep one of `http`, `function` and `discard`",
+                    "a job has one target; keep one of `http`, `worker`, `function` and `discard`",
                 );
                 None
             }
@@ -115,7 +138,7 @@ impl Http {
 }
 
 /// The shape of a URL. The worker reads it strictly, and checks the address again at every call.
-fn check_url(url: &str) -> Result<(), String> {
+pub(crate) fn check_url(url: &str) -> Result<(), String> {
     if url.len() > URL_MAX {
         return Err(format!("the URL has {} bytes; at most {URL_MAX}", url.len()));
     }
@@ -164,6 +187,9 @@ impl From<&domain::Target> for Target {
                 });
             }
             domain::Target::Function { name } => wire.function = Some(Function { name: Some(name.clone()) }),
+            domain::Target::Worker { handler } => {
+                wire.worker = Some(Worker { handler: Some(handler.clone()) });
+            }
             domain::Target::Discard => wire.discard = Some(Discard {}),
         }
         wire

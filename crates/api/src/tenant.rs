@@ -23,10 +23,18 @@ pub struct Tenant {
     pub name: String,
     /// When it was created.
     pub created_at: Timestamp,
+    /// How many of its runs wait, whatever for; as this node knows it.
+    #[serde(default)]
+    pub pending_runs: u64,
+    /// How many may, before no more are taken: `tenant_pending_max` of the server.
+    #[serde(default)]
+    pub pending_max: u64,
 }
 
-impl From<&punctual_domain::Tenant> for Tenant {
-    fn from(tenant: &punctual_domain::Tenant) -> Self {
-        Tenant { name: tenant.name.to_string(), created_at: tenant.created_at }
+impl Tenant {
+    /// A tenant, how many of its runs wait and how many may.
+    pub fn new(tenant: &punctual_domain::Tenant, pending_runs: u64, pending_max: u64) -> Self {
+        let name = tenant.name.to_string();
+        Tenant { name, created_at: tenant.created_at, pending_runs, pending_max }
     }
 }

@@ -1,5 +1,6 @@
 //! Bad input as data: every line of `testdata/refused.txt` is a body and what is said about it.
 
+use punctual_api::batch::read_batch;
 use punctual_api::job::{Purpose, read_job};
 use punctual_api::read::Unread;
 use punctual_api::{FieldError, Rules};
@@ -11,14 +12,26 @@ const SCHEDULE: &str = r#"{"every":"PT5S"}"#;
 #[test]
 fn every_wrong_field_is_named_with_a_code_and_a_way_out() {
     let tzdb = Tzdb::bundled();
+    let read = |body: &str| read_job(body, Purpose::Create, &Rules::new(&tzdb)).map(drop);
+    check(include_str!("../testdata/refused.txt"), read);
+}
+
+#[test]
+fn every_wrong_field_of_a_batch_is_named_too() {
+    let tzdb = Tzdb::bundled();
+    let read = |body: &str| read_batch(body, None, &Rules::new(&tzdb)).map(drop);
+    check(include_str!("../testdata/refused_batches.txt"), read);
+}
+
+fn check(cases: &str, read: impl Fn(&str) -> Result<(), Unread>) {
     let mut wrong = Vec::new();
-    for (number, line) in include_str!("../testdata/refused.txt").lines().enumerate() {
+    for (number, line) in cases.lines().enumerate() {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         let (body, expected) = line.split_once(" => ").expect("a body and what is said");
         let body = body.trim().replace("$T", TARGET).replace("$S", SCHEDULE);
-        let said = match read_job(&body, Purpose::Create, &Rules::new(&tzdb)) {
+        let said = match read(&body) {
             Ok(_) => vec!["accepted".to_string()],
             Err(Unread::Malformed(reason)) => vec![format!("malformed: {reason}")],
             Err(Unread::Wrong(errors)) => errors.iter().map(shown).collect(),

@@ -132,6 +132,35 @@ fn the_page_about_policies_says_what_is_accepted() {
 }
 
 #[test]
+fn what_is_kept_is_shown_with_its_defaults_and_accepted_again() {
+    let tzdb = Tzdb::bundled();
+    let rules = Rules::new(&tzdb);
+    for (given, shown) in [
+        ("", r#"{"days":7,"failures":false,"output_max":65536}"#),
+        (r#""retention":{},"#, r#"{"days":7,"failures":false,"output_max":65536}"#),
+        // As it was written before there was more to say.
+        (r#""retention":{"days":30},"#, r#"{"days":30,"failures":false,"output_max":65536}"#),
+        (r#""retention":{"failures":true},"#, r#"{"days":7,"failures":true,"output_max":65536}"#),
+        (
+            r#""retention":{"days":400,"failures":true,"last":1,"output_max":0},"#,
+            r#"{"days":400,"failures":true,"last":1,"output_max":0}"#,
+        ),
+        (
+            r#""retention":{"last":1000,"output_max":262144},"#,
+            r#"{"days":7,"failures":false,"last":1000,"output_max":262144}"#,
+        ),
+    ] {
+        let body = format!(r#"{{{given}"schedule":{{"every":"PT5S"}},"target":{{"discard":{{}}}}}}"#);
+        let spec = read_job(&body, Purpose::Create, &rules).unwrap_or_else(|e| panic!("{given}: {e:?}"));
+        let wire = JobSpec::from(&spec);
+        let told = serde_json::to_value(&wire.retention).expect("JSON");
+        assert_eq!(told, serde_json::from_str::<serde_json::Value>(shown).expect("JSON"), "{given}");
+        let text = serde_json::to_string(&wire).expect("JSON");
+        assert_eq!(read_job(&text, Purpose::Create, &rules).expect("accepted again"), spec, "{given}");
+    }
+}
+
+#[test]
 fn every_overlap_policy_is_shown_with_its_default_and_accepted_again() {
     let tzdb = Tzdb::bundled();
     let rules = Rules::new(&tzdb);
@@ -179,6 +208,22 @@ fn limits_are_shown_with_their_defaults_and_accepted_again() {
         let wire = JobSpec::from(&spec);
         assert_eq!(serde_json::to_string(&wire.concurrency).expect("JSON"), concurrency, "{given}");
         assert_eq!(serde_json::to_string(&wire.rate).expect("JSON"), rate, "{given}");
+        let text = serde_json::to_string(&wire).expect("JSON");
+        assert_eq!(read_job(&text, Purpose::Create, &rules).expect("accepted again"), spec, "{given}");
+    }
+}
+
+#[test]
+fn a_breaker_is_off_unless_said_otherwise_and_accepted_as_it_is_shown() {
+    let tzdb = Tzdb::bundled();
+    let rules = Rules::new(&tzdb);
+    for (given, shown) in
+        [("", "null"), (r#""breaker":null,"#, "null"), (r#""breaker":{"failures":5},"#, r#"{"failures":5}"#)]
+    {
+        let body = format!(r#"{{{given}"schedule":{{"now":true}},"target":{{"discard":{{}}}}}}"#);
+        let spec = read_job(&body, Purpose::Create, &rules).expect("right");
+        let wire = JobSpec::from(&spec);
+        assert_eq!(serde_json::to_string(&wire.breaker).expect("JSON"), shown, "{given}");
         let text = serde_json::to_string(&wire).expect("JSON");
         assert_eq!(read_job(&text, Purpose::Create, &rules).expect("accepted again"), spec, "{given}");
     }

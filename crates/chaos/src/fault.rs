@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
+use punctual_testing::clock;
 
 use crate::cluster::Cluster;
-use crate::node::{Clock, faketime};
+use crate::node::Clock;
 use crate::plan::{CALM, Fault, Plan, Step};
 use crate::postgres::{End, Postgres};
 use crate::proxy::Link;
@@ -45,7 +46,7 @@ impl World {
         let mut windows: Vec<Window> = Vec::new();
         self.cluster.wait(CALM).await?;
         for step in &plan.steps {
-            if step.fault == Fault::ClockOffset && faketime().is_none() {
+            if step.fault == Fault::ClockOffset && clock::library().is_none() {
                 println!("  {:18} left out: libfaketime is not installed", step.fault.name());
                 continue;
             }

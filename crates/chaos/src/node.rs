@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result};
+use punctual_testing::clock;
 use punctual_testing::postgres::free_port;
 
 use crate::postgres::DATABASE;
@@ -79,7 +80,7 @@ impl Node {
         }
         if clock.ahead_ms != 0 {
             let seconds = format!("{:+}.{:03}", clock.ahead_ms / 1_000, clock.ahead_ms.abs() % 1_000);
-            command.env("LD_PRELOAD", faketime().context("libfaketime is not installed")?);
+            command.env("LD_PRELOAD", clock::library().context("libfaketime is not installed")?);
             command.env("FAKETIME", seconds).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -141,12 +142,4 @@ impl Drop for Node {
     fn drop(&mut self) {
         let _ = self.kill();
     }
-}
-
-/// Where libfaketime is, if it is installed.
-pub(crate) fn faketime() -> Option<PathBuf> {
-    let library = std::path::Path::new("/usr/lib");
-    let folders = std::fs::read_dir(library).ok()?.flatten().map(|entry| entry.path());
-    let mut places = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));
-    places.find(|place| place.exists())
 }

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
+use punctual_api::report::TOKEN_HEADER;
 use punctual_api::{Problem, tenant};
 use rustls::pki_types::CertificateDer;
 use serde::Serialize;
@@ -50,6 +51,7 @@ pub struct Options {
 pub struct Client {
     server: Server,
     tenant: Option<String>,
+    connector: Connector,
     http: legacy::Client<Connector, Upload>,
 }
 
@@ -60,11 +62,12 @@ pub(crate) struct Call<'a> {
     pub(crate) body: Option<Bytes>,
     pub(crate) idempotency_key: Option<&'a str>,
     pub(crate) version: Option<u32>,
+    pub(crate) token: Option<&'a str>,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn new(method: Method, path: impl Into<String>) -> Self {
-        Call { method, path: path.into(), body: None, idempotency_key: None, version: None }
+        Call { method, path: path.into(), body: None, idempotency_key: None, version: None, token: None }
     }
 
     pub(crate) fn get(path: impl Into<String>) -> Self {
@@ -84,6 +87,11 @@ impl<'a> Call<'a> {
         Call { idempotency_key, ..self }
     }
 
+    /// With the token of an attempt.
+    pub(crate) fn with_token(self, token: &'a str) -> Self {
+        Call { token: Some(token), ..self }
+    }
+
     /// Only if the job still has this version.
     pub(crate) fn of_version(self, version: Option<u32>) -> Self {
         Call { version, ..self }
@@ -98,8 +106,16 @@ impl Client {
     /// A client of a server. Nothing is sent yet.
     pub fn new(server: Server, options: &Options) -> Result<Self, Error> {
         let connector = Connector::new(&options.roots)?;
-        let http = legacy::Client::builder(TokioExecutor::new()).build(connector);
-        Ok(Client { server, tenant: options.tenant.clone(), http })
+        let http = legacy::Client::builder(TokioExecutor::new()).build(connector.clone());
+        Ok(Client { server, tenant: options.tenant.clone(), connector, http })
+    }
+
+    pub(crate) fn connector(&self) -> &Connector {
+        &self.connector
+    }
+
+    pub(crate) fn tenant_name(&self) -> Option<&str> {
+        self.tenant.as_deref()
     }
 
     /// The server.
@@ -111,6 +127,12 @@ impl Client {
     #[must_use]
     pub fn tenant(&self, name: impl Into<String>) -> Self {
         Client { tenant: Some(name.into()), ..self.clone() }
+    }
+
+    /// The same client with connections of its own.
+    pub(crate) fn apart(&self) -> Self {
+        let http = legacy::Client::builder(TokioExecutor::new()).build(self.connector.clone());
+        Client { http, ..self.clone() }
     }
 
     /// Sends a request and reads its answer.
@@ -158,6 +180,9 @@ impl Client {
         if let Some(tenant) = &self.tenant {
             request = request.header(tenant::HEADER, tenant);
         }
+        if let Some(token) = call.token {
+            request = request.header(TOKEN_HEADER, token);
+        }
         if let Some(key) = call.idempotency_key {
             request = request.header(IDEMPOTENCY_KEY, key);
         }
@@ -195,7 +220,12 @@ impl Client {
         }
         match serde_json::from_slice::<Problem>(&text) {
             Ok(problem) => Err(Error::Refused(Box::new(problem))),
-            Err(_) => Err(self.unexpected(name, format!("status {status} without a reason"))),
+            Err(_) => Err(Error::Unexpected {
+                server: self.server.to_string(),
+                request: name.into(),
+                status: Some(status.as_u16()),
+                reason: format!("status {status} without a reason"),
+            }),
         }
     }
 
@@ -212,6 +242,6 @@ impl Client {
     }
 
     pub(crate) fn unexpected(&self, request: &str, reason: String) -> Error {
-        Error::Unexpected { server: self.server.to_string(), request: request.into(), reason }
+        Error::Unexpected { server: self.server.to_string(), request: request.into(), status: None, reason }
     }
 }

@@ -26,7 +26,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(crate) struct Connector {
-    tls: TlsConnector,
+    config: Arc<ClientConfig>,
 }
 
 impl Connector {
@@ -43,7 +43,14 @@ impl Connector {
             .map_err(wrong)?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Connector { tls: TlsConnector::from(Arc::new(config)) })
+        Ok(Connector { config: Arc::new(config) })
+    }
+
+    /// The same for connections that speak HTTP/2 from the first byte on.
+    pub(crate) fn over_http2(&self) -> Self {
+        let mut config = (*self.config).clone();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Connector { config: Arc::new(config) }
     }
 
     async fn connect(self, uri: Uri) -> io::Result<TokioIo<Stream>> {
@@ -56,7 +63,8 @@ impl Connector {
             return Ok(TokioIo::new(Stream::Plain(socket)));
         }
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
-        Ok(TokioIo::new(Stream::Tls(Box::new(self.tls.connect(name, socket).await?))))
+        let tls = TlsConnector::from(self.config);
+        Ok(TokioIo::new(Stream::Tls(Box::new(tls.connect(name, socket).await?))))
     }
 }
 

@@ -45,6 +45,8 @@ pub enum Error {
         server: String,
         /// The method and path.
         request: String,
+        /// Its status, if it is that of a failure.
+        status: Option<u16>,
         /// What is wrong with it.
         reason: String,
     },
@@ -56,6 +58,19 @@ impl Error {
         match self {
             Error::Refused(problem) => Some(problem),
             _ => None,
+        }
+    }
+
+    /// The status of a refusal, by the server or by whatever is in between.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Error::Refused(problem) => Some(problem.status),
+            Error::Unexpected { status, .. } => *status,
+            Error::Address { .. }
+            | Error::Tls(_)
+            | Error::Request(_)
+            | Error::Unreachable { .. }
+            | Error::Broken { .. } => None,
         }
     }
 }

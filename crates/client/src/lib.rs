@@ -4,9 +4,15 @@
 //! lists page by page, [`import`] sends jobs in a stream and reads how far it is. Every answer keeps the text it came
 //! as, beside the value read from it. A refusal keeps everything the server said about it.
 //!
+//! [`worker`] executes runs that this program asks for, by handlers of its own; [`once`] lets each of them take effect once.
+//!
 //! Unlike callbacks, requests are not judged by a guard: the address is the user's own choice.
 
+mod alerts;
 mod answer;
+mod batches;
+mod breakers;
+mod calendars;
 mod client;
 mod connector;
 mod dead_letters;
@@ -19,10 +25,13 @@ pub mod list;
 mod many;
 mod meta;
 mod nodes;
+pub mod once;
 mod operations;
 mod runs;
 mod server;
 mod tenants;
+pub mod worker;
+mod workers;
 
 pub use answer::Answer;
 pub use client::{Client, Options};
@@ -34,3 +43,4 @@ pub use list::List;
 pub use many::Many;
 pub use runs::RunFilter;
 pub use server::Server;
+pub use worker::Worker;

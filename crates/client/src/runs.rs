@@ -1,6 +1,8 @@
-//! Runs: find, read, cancel, retry.
+//! Runs: find, read, follow, cancel, retry, answer for.
 
-use punctual_api::run::{Run, RunSummary};
+use punctual_api::report::{AttemptEnd, AttemptHeard, AttemptHeartbeat};
+use punctual_api::run::{Run, RunAnswer, RunLogLine, RunSummary};
+use punctual_api::worker::ResultTaken;
 
 use crate::answer::Answer;
 use crate::client::{Call, Client};
@@ -15,7 +17,7 @@ pub struct RunFilter {
     pub job: Option<String>,
     /// In a state.
     pub state: Option<String>,
-    /// Pending, and waiting for this: `time`, `capacity`, `retry` or `earlier_run`.
+    /// Pending, and waiting for this: `time`, `capacity`, `retry`, `earlier_run`, `limit` or `answer`.
     pub waiting_for: Option<String>,
     /// In the dead letters, or not.
     pub dead: Option<bool>,
@@ -61,6 +63,13 @@ impl Client {
         self.call(Call::get(path(id))).await
     }
 
+    /// The log of a run, oldest lines first: of one attempt or of all. Who follows gets pages, also empty ones, until the run is over.
+    pub fn run_log(&self, id: &str, attempt: Option<u32>, follows: bool) -> List<RunLogLine> {
+        let attempt = attempt.map(|attempt| attempt.to_string());
+        let parameters = [("attempt", attempt.as_deref()), ("follow", follows.then_some("true"))];
+        List::new(self, format!("{}/log", path(id)), &parameters)
+    }
+
     /// Ends a waiting run, or asks a running one to stop.
     pub async fn cancel_run(&self, id: &str) -> Result<Answer<RunSummary>, Error> {
         self.call(Call::post(format!("{}/cancel", path(id)))).await
@@ -69,6 +78,32 @@ impl Client {
     /// Lets a dead run go on: the same run, the next attempt.
     pub async fn retry_run(&self, id: &str) -> Result<Answer<RunSummary>, Error> {
         self.call(Call::post(format!("{}/retry", path(id)))).await
+    }
+
+    /// Says what became of a run that waits for an answer: `retry`, `succeeded` or `failed`.
+    pub async fn answer_run(&self, id: &str, answer: &str) -> Result<Answer<RunSummary>, Error> {
+        let body = RunAnswer { answer: Some(answer.into()) };
+        self.call(Call::post(format!("{}/answer", path(id))).body(&body)?).await
+    }
+
+    /// Says that an attempt goes on, under the token that its receiver was given; what it says of itself is kept.
+    pub async fn heartbeat_run(
+        &self,
+        id: &str,
+        token: &str,
+        beat: &AttemptHeartbeat,
+    ) -> Result<Answer<AttemptHeard>, Error> {
+        self.call(Call::post(format!("{}/heartbeat", path(id))).with_token(token).body(beat)?).await
+    }
+
+    /// Says what became of an attempt, under the token that its receiver was given.
+    pub async fn complete_run(
+        &self,
+        id: &str,
+        token: &str,
+        end: &AttemptEnd,
+    ) -> Result<Answer<ResultTaken>, Error> {
+        self.call(Call::post(format!("{}/complete", path(id))).with_token(token).body(end)?).await
     }
 }
 

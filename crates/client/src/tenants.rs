@@ -1,11 +1,15 @@
-//! Tenants: create and list.
+//! Tenants: create and list, and what holds for their jobs.
 
+use http::Method;
 use punctual_api::Page;
+use punctual_api::defaults::JobDefaults;
 use punctual_api::tenant::{Tenant, TenantSpec};
+use serde::Serialize;
 
 use crate::answer::Answer;
 use crate::client::{Call, Client};
 use crate::error::Error;
+use crate::server::escaped;
 
 impl Client {
     /// Creates a tenant, or finds the one of that name.
@@ -18,4 +22,27 @@ impl Client {
     pub async fn tenants(&self) -> Result<Answer<Page<Tenant>>, Error> {
         self.call(Call::get("/v1/tenants")).await
     }
+
+    /// What holds for jobs of a tenant that do not say.
+    pub async fn defaults(&self, tenant: &str) -> Result<Answer<JobDefaults>, Error> {
+        self.call(Call::get(defaults_of(tenant))).await
+    }
+
+    /// Sets what holds for jobs of a tenant that do not say, from a part of a job.
+    pub async fn put_defaults(
+        &self,
+        tenant: &str,
+        defaults: &(impl Serialize + ?Sized),
+    ) -> Result<Answer<JobDefaults>, Error> {
+        self.call(Call::new(Method::PUT, defaults_of(tenant)).body(defaults)?).await
+    }
+
+    /// Takes it away; jobs keep what they have.
+    pub async fn delete_defaults(&self, tenant: &str) -> Result<(), Error> {
+        self.call_empty(Call::new(Method::DELETE, defaults_of(tenant))).await
+    }
+}
+
+fn defaults_of(tenant: &str) -> String {
+    format!("/v1/tenants/{}/defaults", escaped(tenant))
 }

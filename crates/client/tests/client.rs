@@ -88,7 +88,7 @@ async fn a_request_says_its_tenant_key_and_body_and_the_answer_keeps_its_text() 
         answer(202, RUN)
     });
     let client = client(address.await).tenant("acme");
-    let trigger = Trigger { correlation_id: Some("c1".into()) };
+    let trigger = Trigger { correlation_id: Some("c1".into()), ..Trigger::default() };
     let run = client.trigger_job("a/b", &trigger, Some("once")).await.unwrap();
     assert_eq!(run.state, "pending");
     assert_eq!(run.text(), RUN);

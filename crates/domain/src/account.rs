@@ -40,6 +40,8 @@ pub struct Stretch<'a> {
     pub runs: &'a [Run],
     /// All entries that reach into it.
     pub entries: &'a [LedgerEntry],
+    /// When calendars of it were changed: a slot of the very moment is of before.
+    pub calendars_changed: &'a [Timestamp],
     /// The slots by the schedule that was in force at a time, if that is known.
     pub slots: &'a dyn Fn(Timestamp) -> Option<Slots>,
 }
@@ -167,7 +169,12 @@ pub fn place(run: &Run) -> Timestamp {
 
 /// Whether a run is what became of a slot. What somebody asked for is told beside that, also a backfill of the slot.
 fn is_slot(run: &Run) -> bool {
-    run.cause == Cause::Schedule && run.part == 0
+    match run.cause {
+        Cause::Schedule => run.part == 0 || run.part_of().is_some_and(|(number, _)| number == 1),
+        // The first of its items stands for the slot.
+        Cause::Batch => run.part == 1,
+        Cause::Trigger | Cause::Backfill | Cause::Link => false,
+    }
 }
 
 fn of_entry(job: &Job, entry: &LedgerEntry) -> Row {
@@ -234,6 +241,7 @@ impl Stretch<'_> {
                 cuts.push(pause.since);
             }
         }
+        cuts.extend(self.calendars_changed.iter().map(|at| *at + MILLISECOND));
         // No range reaches over another row, so that a page may end at any.
         cuts.extend(self.runs.iter().filter(|run| !is_slot(run)).map(place));
         cuts.retain(|cut| self.has(*cut));
@@ -241,7 +249,9 @@ impl Stretch<'_> {
     }
 
     fn kept_from(&self) -> Timestamp {
-        let kept = SignedDuration::from_hours(24 * i64::from(self.job.spec.policies.retention.days()));
+        let kept = SignedDuration::from_hours(
+            24 * i64::from(self.job.spec.policies.retention.keep.at_birth().days()),
+        );
         self.now.checked_sub(kept).unwrap_or(Timestamp::MIN)
     }
 

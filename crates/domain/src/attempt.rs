@@ -6,6 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::id::WorkerId;
+use crate::papers::Line;
+use crate::run::Run;
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,12 +46,21 @@ impl Outcome {
 pub struct Attempt {
     /// From 1, without gaps.
     pub number: u32,
-    /// Who tried.
+    /// Who tried; the receiver, once that goes on with it.
     pub worker: WorkerId,
     /// When it was claimed, by the store's clock.
     pub claimed_at: Timestamp,
     /// What came of it; nothing while it runs, or if it was given back before it began.
     pub report: Option<Report>,
+}
+
+impl Attempt {
+    /// Whoever holds its run goes on with it, if anybody does.
+    pub fn goes_on_with(&mut self, run: &Run) {
+        if let Some(lease) = run.lease() {
+            self.worker = lease.worker;
+        }
+    }
 }
 
 /// What a worker says about an attempt, the same for every target.
@@ -69,10 +80,15 @@ pub struct Report {
     pub status: Option<i32>,
     /// How long each phase took, in order.
     pub phases: Vec<(Cow<'static, str>, Duration)>,
+    /// The last lines of its log, which no note brought.
+    pub lines: Vec<Line>,
+    /// It failed, and something of it may have reached the target. Told to the engine and not stored: where it matters, the error says
+    /// it ([`crate::policy::unknown`]).
+    pub is_unknown: bool,
 }
 
 /// The codes of failures that a job can choose to retry or not, in the order of a call.
-pub const CODES: [&str; 15] = [
+pub const CODES: [&str; 16] = [
     "target_url_invalid",
     "target_header_invalid",
     "target_refused",
@@ -87,16 +103,20 @@ pub const CODES: [&str; 15] = [
     "function_unknown",
     "function_failed",
     "function_panicked",
+    "worker_failed",
     "internal",
 ];
 
 /// The code of an attempt that the deadline of its run cut off.
 pub const DEADLINE: &str = "deadline";
 
+/// The code of a part of a broadcast whose worker is gone. It is final, and no job names it.
+pub const WORKER_GONE: &str = "worker_gone";
+
 /// Why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// A stable word, one of [`CODES`], or `lost` or [`DEADLINE`].
+    /// A stable word, one of [`CODES`], or `lost`, [`DEADLINE`], [`WORKER_GONE`] or [`UNKNOWN`](crate::policy::unknown::UNKNOWN).
     pub code: String,
     /// A sentence for people.
     pub message: String,
@@ -139,6 +159,16 @@ pub struct Output {
     pub is_truncated: bool,
 }
 
+impl Output {
+    /// Text, up to so many bytes of it.
+    pub fn text(text: String, most: usize) -> Self {
+        let is_truncated = text.len() > most;
+        let mut bytes = text.into_bytes();
+        bytes.truncate(most);
+        Output { bytes, is_truncated }
+    }
+}
+
 impl Report {
     /// The report nobody could write: the worker is gone.
     pub fn lost(claimed_at: Timestamp, now: Timestamp) -> Self {
@@ -155,6 +185,8 @@ impl Report {
             output: None,
             status: None,
             phases: Vec::new(),
+            lines: Vec::new(),
+            is_unknown: false,
         }
     }
 }

@@ -3,9 +3,13 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use uuid::Uuid;
+
+use crate::receiver::Receiver;
+use crate::work::Held;
 
 /// A tenant's number: small, so that every key can carry it. Its name is in [`crate::Tenant`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -208,6 +212,55 @@ impl WorkerId {
     /// From the bytes of [`WorkerId::as_bytes`].
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         WorkerId(Uuid::from_bytes(bytes))
+    }
+}
+
+/// Receivers that must be heard of, and those that need not, each in the order of their ends. No worker's id begins so: its time is
+/// not beyond the year 2248.
+const HEARD: u64 = 0xfe;
+const UNHEARD: u64 = 0xff;
+
+impl WorkerId {
+    /// The receiver of an attempt: a UUIDv8 that carries its terms. Never read from text, so that nobody can say that he is one.
+    pub(crate) fn of_receiver(terms: Receiver, held: Held) -> Self {
+        let ends_at = millis_48(terms.ends_at);
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&held.sequence.as_i64().to_be_bytes());
+        hasher.update(&held.attempt.to_be_bytes());
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+        let hash = u64::from_be_bytes(bytes);
+        let (kind, heartbeat) = match terms.heartbeat {
+            Some(heartbeat) => (HEARD, heartbeat.as_secs() & 0x00ff_ffff),
+            None => (UNHEARD, 0),
+        };
+        // 8 bits of kind, 40 of the end, the version, 3 more of the end, 9 of hash; then 24 of heartbeat, 38 of hash.
+        let head = kind << 56 | (ends_at >> 3) << 16 | 0x8000 | (ends_at & 7) << 9 | hash >> 55;
+        let tail = 1 << 63 | heartbeat << 38 | hash & ((1 << 38) - 1);
+        WorkerId(Uuid::from_u64_pair(head, tail))
+    }
+
+    /// The terms of a receiver, if it is one.
+    pub fn receiver(self) -> Option<Receiver> {
+        let (head, tail) = self.0.as_u64_pair();
+        let millis = (head >> 16 & ((1 << 40) - 1)) << 3 | head >> 9 & 7;
+        let ends_at = Timestamp::from_millisecond(millis as i64).unwrap_or(Timestamp::MAX);
+        let heartbeat = Duration::from_secs(tail >> 38 & 0x00ff_ffff);
+        match head >> 56 {
+            HEARD => Some(Receiver { ends_at, heartbeat: Some(heartbeat) }),
+            UNHEARD => Some(Receiver { ends_at, heartbeat: None }),
+            _ => None,
+        }
+    }
+
+    /// Not above any receiver, and above all workers; with a time, not above any that need not be heard of and ends then or later, and
+    /// above all others.
+    pub fn first_of_receivers(ends_at: Option<Timestamp>) -> Self {
+        let head = match ends_at.map(millis_48) {
+            Some(ends_at) => UNHEARD << 56 | (ends_at >> 3) << 16 | 0x8000 | (ends_at & 7) << 9,
+            None => HEARD << 56,
+        };
+        WorkerId(Uuid::from_u64_pair(head, 0))
     }
 }
 

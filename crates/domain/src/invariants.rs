@@ -1,7 +1,7 @@
 //! What must hold for every run, whatever happened: checked after tests, by `punctual check` and
 //! where a store reads back what it wrote.
 
-use crate::run::{Cause, Run, RunState, WaitingFor};
+use crate::run::{Cause, NEVER, Run, RunState, WaitingFor};
 
 /// A broken invariant, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub fn check(run: &Run) -> Result<(), Broken> {
             "a run that waits for a limit has not passed it",
             run.state != RunState::Pending(WaitingFor::Limit) || !run.has_passed(),
         ),
+        ("nobody can claim a run that waits for an answer", !run.is_asking() || run.available_at == NEVER),
+        ("a run that waits for an answer was attempted", !run.is_asking() || run.attempt > 0),
         (
             "only a run that ended badly has a reason",
             run.reason.is_none() || run.state.is_dead() || run.state == RunState::Missed,

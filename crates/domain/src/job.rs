@@ -8,8 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_schedule::every::Origin;
 use punctual_schedule::{Kind, Schedule};
 
+use crate::batch::Batch;
 use crate::id::{JobId, TenantId, Version};
 use crate::labels::Labels;
+use crate::link::Link;
+use crate::parts::Parts;
 use crate::policy::Policies;
 
 /// A job as stored: what its owner asked for, and what the server keeps about it. A run keeps the version it
@@ -83,6 +86,10 @@ pub struct Spec {
     pub queue: Arc<str>,
     /// What it requires of the worker that executes it.
     pub requires: Labels,
+    /// How each slot becomes several runs, if it does.
+    pub parts: Option<Parts>,
+    /// What is done at each slot, if that is a list of items.
+    pub batch: Option<Arc<Batch>>,
     /// How urgent, coarsely.
     pub lane: Lane,
     /// How urgent inside tenant and lane; higher first.
@@ -91,7 +98,11 @@ pub struct Spec {
     pub schedule: Schedule,
     /// Where.
     pub target: Target,
-    /// What is sent, as the JSON text it was given; never parsed again.
+    /// Where it is told that a run is a dead letter, if anywhere.
+    pub dead_letter_target: Option<Target>,
+    /// Other jobs that are triggered when a run ends.
+    pub links: Vec<Link>,
+    /// What is sent, as the JSON text it was given; never parsed again. A run may have a payload of its own instead.
     pub payload: Option<Box<str>>,
     /// How, in every other respect.
     pub policies: Policies,
@@ -112,14 +123,29 @@ impl Spec {
             labels: BTreeMap::new(),
             queue: DEFAULT_QUEUE.into(),
             requires: Labels::NONE,
+            parts: None,
+            batch: None,
             lane: Lane::default(),
             priority: 0,
             schedule,
             target,
+            dead_letter_target: None,
+            links: Vec::new(),
             payload: None,
             policies: Policies::default(),
             correlation_id: None,
         }
+    }
+
+    /// The same as a tenant's job has it: what is pulled requires those who pull for the tenant.
+    #[must_use]
+    pub fn of(mut self, tenant: TenantId) -> Self {
+        let given = self.requires.without_own();
+        self.requires = match self.target {
+            Target::Worker { .. } => given.pulling(tenant),
+            Target::Http(_) | Target::Function { .. } | Target::Discard => given,
+        };
+        self
     }
 }
 
@@ -209,6 +235,11 @@ pub enum Target {
         /// The handler's name.
         name: String,
     },
+    /// A worker that pulls it: a program that asks for runs of the job's queue.
+    Worker {
+        /// The worker's own word for what is to be done.
+        handler: String,
+    },
     /// Succeeds at once.
     Discard,
 }
@@ -219,6 +250,7 @@ impl Target {
         match self {
             Target::Http(_) => "http",
             Target::Function { .. } => "function",
+            Target::Worker { .. } => "worker",
             Target::Discard => "discard",
         }
     }
@@ -229,6 +261,7 @@ impl Target {
         match self {
             Target::Http(http) => format!("http {}", host(&http.url)),
             Target::Function { name } => format!("function {name}"),
+            Target::Worker { handler } => format!("worker {handler}"),
             Target::Discard => "discard".into(),
         }
     }
@@ -341,6 +374,19 @@ impl Job {
         })
     }
 
+    /// Whether it may get slots that its schedule does not have now, because its calendars may come to allow them. `fired` is how
+    /// often it has fired, if that is counted.
+    pub fn waits_for_calendars(&self, fired: u64, now: Timestamp) -> bool {
+        let schedule = &self.spec.schedule;
+        let is_once = match schedule.kind {
+            Kind::Now | Kind::At(_) | Kind::After(_) => true,
+            Kind::Every(_) | Kind::Interval(_) | Kind::Cron(_) => false,
+        };
+        let is_bound = schedule.bounds.end.is_some_and(|end| end <= now)
+            || self.max_fires().is_some_and(|most| fired >= most.get());
+        self.is_active() && !schedule.calendars.is_empty() && !is_once && !is_bound
+    }
+
     /// At most so many fires, if the schedule says.
     pub fn max_fires(&self) -> Option<NonZeroU64> {
         self.spec.schedule.bounds.max_fires
@@ -367,7 +413,18 @@ mod tests {
             assert_eq!(Target::Http(http).destination(), format!("http {wanted}"));
         }
         assert_eq!(Target::Function { name: "report".into() }.destination(), "function report");
+        assert_eq!(Target::Worker { handler: "mail".into() }.destination(), "worker mail");
         assert_eq!(Target::Discard.destination(), "discard");
+    }
+
+    #[test]
+    fn what_is_pulled_requires_those_who_pull_for_its_tenant() {
+        let schedule = Schedule::parse("0 * * * *").expect("valid");
+        let worker = Spec::new("j", schedule, Target::Worker { handler: "mail".into() }).of(TenantId(3));
+        assert_eq!(worker.requires, Labels::NONE.pulling(TenantId(3)));
+        assert_eq!(worker.clone().of(TenantId(3)), worker);
+        let called = Spec { target: Target::Discard, ..worker }.of(TenantId(3));
+        assert_eq!(called.requires, Labels::NONE, "nobody pulls it any more");
     }
 
     fn job() -> Job {

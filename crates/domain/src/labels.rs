@@ -8,11 +8,26 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::id::{TenantId, WorkerId};
+
 /// How many a worker has, or a job requires: each is a place, a size or a device that somebody provides.
 pub const COUNT_MAX: usize = 16;
 
 /// Bytes of a name, and of a value.
 pub const LENGTH_MAX: usize = 63;
+
+/// Labels with names that begin like this are the system's own.
+pub const RESERVED: &str = "punctual/";
+
+/// What runs require that are pulled, and what those have who pull: the number of their tenant. So neither gets what is for
+/// others, and nobody gets what is another tenant's.
+const PULL: &str = "punctual/pull";
+
+/// What a run requires that is for one worker alone, of those that pull: its id.
+const WORKER: &str = "punctual/worker";
+
+/// What a run requires that is tried alone, and what a worker has that takes such a run now.
+const ALONE: &str = "punctual/alone";
 
 /// Labels, each with a name of its own. None, unless said otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,16 +51,28 @@ pub enum Wrong {
     /// Too many.
     #[error("{0} labels are too many; at most {COUNT_MAX}")]
     Count(usize),
+    /// The system's own.
+    #[error("the label `{0}`: names that begin with `{RESERVED}` are the system's own; take another")]
+    Reserved(String),
 }
 
 impl Labels {
     /// No labels.
     pub const NONE: Labels = Labels(None);
 
+    /// These labels, which somebody gave.
+    pub fn given(labels: &BTreeMap<String, String>) -> Result<Self, Wrong> {
+        match labels.keys().find(|name| name.starts_with(RESERVED)) {
+            Some(name) => Err(Wrong::Reserved(name.chars().take(LENGTH_MAX).collect())),
+            None => Labels::new(labels),
+        }
+    }
+
     /// These labels.
     pub fn new(labels: &BTreeMap<String, String>) -> Result<Self, Wrong> {
-        if labels.len() > COUNT_MAX {
-            return Err(Wrong::Count(labels.len()));
+        let given = labels.keys().filter(|name| !name.starts_with(RESERVED)).count();
+        if given > COUNT_MAX {
+            return Err(Wrong::Count(given));
         }
         let mut text = String::new();
         for (name, value) in labels {
@@ -79,9 +106,81 @@ impl Labels {
         self.each().filter_map(pair).collect()
     }
 
-    /// Whether a worker with these labels may execute what requires those.
+    /// Whether a worker with these labels may execute what requires those. Who pulls is given nothing else, and nobody else
+    /// what is pulled; whoever asks for what is for one worker alone is given that alone; who asks for what is tried alone is given nothing
+    /// else, and nobody else what is tried alone.
     pub fn meet(&self, required: &Labels) -> bool {
-        required.each().all(|label| self.each().any(|has| has == label))
+        self.are_pulling() == required.are_pulling()
+            && self.worker() == required.worker()
+            && self.are_alone() == required.are_alone()
+            && required.each().all(|label| self.each().any(|has| has == label))
+    }
+
+    /// The same for what is pulled by workers of a tenant.
+    #[must_use]
+    pub fn pulling(&self, tenant: TenantId) -> Labels {
+        let mut labels = self.to_map();
+        labels.insert(PULL.into(), tenant.0.to_string());
+        // The system's own are not counted.
+        Labels::new(&labels).unwrap_or_default()
+    }
+
+    /// The same for what is for one worker alone, or for what that worker has.
+    #[must_use]
+    pub fn of_worker(&self, worker: WorkerId) -> Labels {
+        let mut labels = self.to_map();
+        labels.insert(WORKER.into(), worker.to_string());
+        Labels::new(&labels).unwrap_or_default()
+    }
+
+    /// The worker that they are of, if they are of one alone.
+    pub fn worker(&self) -> Option<WorkerId> {
+        let of = |label: &str| label.strip_prefix(WORKER)?.strip_prefix('=')?.parse().ok();
+        self.each().find_map(of)
+    }
+
+    /// The same for what is tried alone, or for who asks for that.
+    #[must_use]
+    pub fn alone(&self) -> Labels {
+        let mut labels = self.to_map();
+        labels.insert(ALONE.into(), "true".into());
+        Labels::new(&labels).unwrap_or_default()
+    }
+
+    /// The same for what is not tried alone.
+    #[must_use]
+    pub fn in_company(&self) -> Labels {
+        if !self.are_alone() {
+            return self.clone();
+        }
+        let mut labels = self.to_map();
+        labels.remove(ALONE);
+        Labels::new(&labels).unwrap_or_default()
+    }
+
+    /// Whether they are of a run that is tried alone, or of who asks for one.
+    pub fn are_alone(&self) -> bool {
+        self.have(ALONE)
+    }
+
+    /// The same without the system's own.
+    #[must_use]
+    pub fn without_own(&self) -> Labels {
+        if !self.as_str().contains(RESERVED) {
+            return self.clone();
+        }
+        let mut labels = self.to_map();
+        labels.retain(|name, _| !name.starts_with(RESERVED));
+        Labels::new(&labels).unwrap_or_default()
+    }
+
+    /// Whether they are of a run that is pulled, or of a worker that pulls.
+    pub fn are_pulling(&self) -> bool {
+        self.have(PULL)
+    }
+
+    fn have(&self, name: &str) -> bool {
+        self.each().any(|label| label.split('=').next() == Some(name))
     }
 }
 
@@ -125,6 +224,7 @@ impl fmt::Display for Labels {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::lifecycle::tests::at;
 
     fn labels(text: &str) -> Labels {
         text.parse().unwrap()
@@ -153,6 +253,73 @@ mod tests {
             ("eu=zone", "zone=eu", false),
         ] {
             assert_eq!(labels(has).meet(&labels(required)), meets, "{has} for {required}");
+        }
+    }
+
+    #[test]
+    fn what_is_pulled_is_for_those_who_pull_for_its_tenant_and_for_nobody_else() {
+        let (one, two) = (TenantId(1), TenantId(2));
+        let (plain, zone) = (Labels::NONE, labels("zone=eu"));
+        for (has, required, meets) in [
+            (plain.pulling(one), plain.pulling(one), true),
+            (plain.pulling(one), plain.pulling(two), false),
+            (plain.pulling(one), plain.clone(), false),
+            (plain.clone(), plain.pulling(one), false),
+            (zone.pulling(one), plain.pulling(one), true),
+            (zone.pulling(one), zone.pulling(one), true),
+            (zone.pulling(one), zone.clone(), false),
+            (zone.clone(), zone.pulling(one), false),
+            (plain.pulling(one), zone.pulling(one), false),
+        ] {
+            assert_eq!(has.meet(&required), meets, "{has} for {required}");
+            assert!(!has.without_own().are_pulling());
+        }
+        assert_eq!(zone.pulling(one).without_own(), zone);
+        let full: Labels = (0..16).map(|n| format!("n{n}=1")).collect::<Vec<_>>().join(",").parse().unwrap();
+        let pulled = full.pulling(one);
+        assert_eq!(pulled.as_str().parse::<Labels>(), Ok(pulled.clone()), "one more is not counted");
+        assert!(matches!(Labels::given(&pulled.to_map()), Err(Wrong::Reserved(_))));
+    }
+
+    #[test]
+    fn what_is_for_one_worker_alone_is_apart_from_what_is_for_all_of_its_kind() {
+        let (one, two) = (WorkerId::new(at(0), 1), WorkerId::new(at(0), 2));
+        let pulling = Labels::NONE.pulling(TenantId(1));
+        let zone = labels("zone=eu").pulling(TenantId(1));
+        for (has, required, meets) in [
+            (pulling.of_worker(one), pulling.of_worker(one), true),
+            (zone.of_worker(one), pulling.of_worker(one), true),
+            (pulling.of_worker(one), zone.of_worker(one), false),
+            (pulling.of_worker(one), pulling.of_worker(two), false),
+            (pulling.of_worker(one), pulling.clone(), false),
+            (pulling.clone(), pulling.of_worker(one), false),
+        ] {
+            assert_eq!(has.meet(&required), meets, "{has} for {required}");
+        }
+    }
+
+    #[test]
+    fn what_is_tried_alone_is_for_who_asks_for_that_and_for_nothing_else() {
+        let (plain, zone) = (Labels::NONE, labels("zone=eu"));
+        let pulled = zone.pulling(TenantId(1));
+        for (has, required, meets) in [
+            (plain.alone(), plain.alone(), true),
+            (plain.alone(), plain.clone(), false),
+            (plain.clone(), plain.alone(), false),
+            (zone.alone(), plain.alone(), true),
+            (zone.alone(), zone.clone(), false),
+            (plain.alone(), zone.alone(), false),
+            (pulled.alone(), pulled.alone(), true),
+            (pulled.alone(), zone.alone(), false),
+            (pulled.clone(), pulled.alone(), false),
+        ] {
+            assert_eq!(has.meet(&required), meets, "{has} for {required}");
+        }
+        for labels in [plain, zone, pulled] {
+            assert_eq!(labels.alone().alone(), labels.alone());
+            assert_eq!(labels.alone().in_company(), labels);
+            assert_eq!(labels.alone().without_own(), labels.without_own());
+            assert_eq!(labels.alone().as_str().parse(), Ok(labels.alone()));
         }
     }
 

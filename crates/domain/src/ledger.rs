@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 
 use crate::id::{JobId, TenantId};
+use crate::policy::backlog::Cap;
 use crate::run::Limit;
 
 /// Slots of one job that share a fate.
@@ -42,6 +43,12 @@ pub enum Fate {
     SkippedCancel,
     /// Other runs of the job were open, and its overlap policy runs none beside them.
     SkippedOverlap,
+    /// A calendar excluded it when it was reached: it was planned before the calendar said so.
+    SkippedCalendar,
+    /// As many runs waited as may.
+    Throttled(Cap),
+    /// It was for every worker that lives, and none did.
+    MissedNoWorker,
 }
 
 impl Fate {
@@ -62,6 +69,9 @@ impl Fate {
             Fate::SkippedPause => ("skipped", "pause"),
             Fate::SkippedCancel => ("skipped", "cancel"),
             Fate::SkippedOverlap => ("skipped", "overlap"),
+            Fate::SkippedCalendar => ("skipped", "calendar"),
+            Fate::Throttled(cap) => ("throttled", cap.as_str()),
+            Fate::MissedNoWorker => ("missed", "no_worker"),
         }
     }
 }

@@ -73,6 +73,10 @@ pub enum Kind {
     ChangeJobs(Box<ChangeJobs>),
     /// Ends waiting runs of a filter, and asks running ones to stop.
     CancelRuns(CancelRuns),
+    /// Plans the jobs anew that use a calendar which was changed.
+    Replan(Replan),
+    /// Makes a run for each item of a slot of a batch, and tells when all of them have ended.
+    Batch(BatchSlot),
 }
 
 impl Kind {
@@ -81,11 +85,13 @@ impl Kind {
         match self {
             Kind::CatchUp(catch_up) => Some(catch_up.job),
             Kind::Backfill(backfill) => Some(backfill.job),
+            Kind::Batch(slot) => Some(slot.job),
             Kind::Redrive(_)
             | Kind::Acknowledge(_)
             | Kind::MoveShards(_)
             | Kind::ChangeJobs(_)
-            | Kind::CancelRuns(_) => None,
+            | Kind::CancelRuns(_)
+            | Kind::Replan(_) => None,
         }
     }
 
@@ -99,6 +105,8 @@ impl Kind {
             Kind::MoveShards(_) => "move_shards",
             Kind::ChangeJobs(change) => change.change.as_str(),
             Kind::CancelRuns(_) => "cancel_runs",
+            Kind::Replan(_) => "replan_jobs",
+            Kind::Batch(_) => "batch",
         }
     }
 }
@@ -164,6 +172,24 @@ pub struct MoveShards {
     pub to: u8,
 }
 
+/// Which jobs of the tenant are planned anew: those that use a calendar.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replan {
+    /// Its name.
+    pub calendar: String,
+    /// Its version by which they are planned.
+    pub version: u64,
+}
+
+/// Which slot of which batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchSlot {
+    /// The batch.
+    pub job: JobId,
+    /// The slot.
+    pub slot: Timestamp,
+}
+
 /// Where an operation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -203,6 +229,8 @@ pub enum Cursor {
     Slot(Timestamp),
     /// After this job; jobs are taken oldest first.
     Job(JobId),
+    /// At this item, by its place from 0; items are taken in their order.
+    Item(u32),
 }
 
 /// What happens to an operation.

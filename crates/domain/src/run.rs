@@ -10,9 +10,12 @@ use crate::id::{JobId, RunId, Sequence, TenantId, Version, WorkerId};
 use crate::job::{Job, Lane};
 use crate::key::IdempotencyKey;
 use crate::labels::Labels;
+use crate::parts;
 use crate::policy::limit::{Limited, Limits};
-use crate::policy::retention::Retention;
+use crate::policy::retention::{Keep, Retention};
+use crate::policy::retry::SUSPECT_FROM;
 use crate::policy::timeouts;
+use crate::receiver::Receiver;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,8 +32,11 @@ pub struct Run {
     pub cause: Cause,
     /// Its nominal time.
     pub scheduled_for: Timestamp,
-    /// Which part of a broadcast or sharded run; 0 for a whole one.
+    /// Keeps it apart from others of the same cause and time: which part of a job in parts it is, what was asked for in the same
+    /// moment; 0 for a slot's only run.
     pub part: u32,
+    /// How many parts there are, of a job in parts.
+    pub parts: Option<u32>,
     /// Where it stands.
     pub state: RunState,
     /// When it may be claimed: its slot and spread, or its next retry.
@@ -50,7 +56,7 @@ pub struct Run {
     /// What it requires of the worker that executes it.
     pub requires: Labels,
     /// How long its history is kept.
-    pub retention: Retention,
+    pub retention: Keep,
     /// How urgent, coarsely.
     pub lane: Lane,
     /// How urgent inside tenant and lane.
@@ -74,6 +80,19 @@ pub struct Run {
     pub passed: u8,
     /// Follows it through logs and callbacks.
     pub correlation_id: Option<Arc<str>>,
+    /// What is sent instead of the job's payload, as JSON text; never parsed again.
+    pub payload: Option<Arc<str>>,
+    /// The end of another run that it was made for.
+    pub caused_by: Option<CausedBy>,
+}
+
+/// The end of another run for which a run was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CausedBy {
+    /// Which run ended.
+    pub run: RunId,
+    /// How many runs there are before it in the chain of links.
+    pub depth: u16,
 }
 
 /// Why a run exists.
@@ -170,7 +189,13 @@ pub enum WaitingFor {
     EarlierRun,
     /// A permit or a token, in the line of one of its limits.
     Limit,
+    /// Somebody to say what became of its last attempt.
+    Answer,
 }
+
+/// When a run may be claimed that waits for an answer: so it stands where those stand whose time has not come, and nobody claims it.
+/// A whole second, because stores keep milliseconds.
+pub const NEVER: Timestamp = Timestamp::constant(253_402_207_200, 0);
 
 /// A worker's time-limited claim on an attempt. Worker and attempt together are the fencing token:
 /// a worker's id is new at every start, so no two leases of a run are alike.
@@ -232,11 +257,20 @@ impl WaitingFor {
             WaitingFor::Retry => "retry",
             WaitingFor::EarlierRun => "earlier_run",
             WaitingFor::Limit => "limit",
+            WaitingFor::Answer => "answer",
         }
     }
 }
 
 impl Run {
+    /// An attempt was lost with its worker. It may be what its workers died of: then no worker has it together with another such run.
+    pub(crate) fn lose(&mut self) {
+        self.lost += 1;
+        if self.lost >= SUSPECT_FROM {
+            self.requires = self.requires.alone();
+        }
+    }
+
     /// Whether it waits for an earlier run of its job.
     pub fn is_behind(&self) -> bool {
         self.state == RunState::Pending(WaitingFor::EarlierRun)
@@ -245,6 +279,22 @@ impl Run {
     /// Whether it waits in the line of one of its limits.
     pub fn is_limited(&self) -> bool {
         self.state == RunState::Pending(WaitingFor::Limit)
+    }
+
+    /// Whether it waits for somebody to say what became of its last attempt.
+    pub fn is_asking(&self) -> bool {
+        self.state == RunState::Pending(WaitingFor::Answer)
+    }
+
+    /// The name of the breaker in whose line it waits, if it does.
+    pub fn waits_for_breaker(&self) -> Option<&str> {
+        self.next_limit().filter(|_| self.is_limited())?.breaker()
+    }
+
+    /// It has these limits from now on, and comes to their gates anew when its time comes: it has passed none of them.
+    pub fn limit_anew(&mut self, limits: &Limits) {
+        self.limits = limits.clone();
+        self.passed = 0;
     }
 
     /// Whether it has passed the gates of all its limits.
@@ -260,6 +310,11 @@ impl Run {
     /// The limits of which it holds a permit.
     pub fn permits(&self) -> impl Iterator<Item = &Limited> {
         self.limits.permits(self.passed)
+    }
+
+    /// Which part it is, from 1, and of how many; nothing for a whole run.
+    pub fn part_of(&self) -> Option<(u32, u32)> {
+        self.parts.map(|of| (parts::number(self.part), of))
     }
 
     /// Its public id.
@@ -280,6 +335,16 @@ impl Run {
         }
     }
 
+    /// Whether this worker holds this attempt of it.
+    pub fn is_held(&self, worker: WorkerId, attempt: u32) -> bool {
+        self.lease().is_some_and(|lease| (lease.worker, lease.attempt) == (worker, attempt))
+    }
+
+    /// Who reports its attempt, if that was answered and goes on.
+    pub fn receiver(&self) -> Option<Receiver> {
+        self.lease().and_then(|lease| lease.worker.receiver())
+    }
+
     /// When it lapses unless it is claimed before: while it waits, if there is a limit.
     pub fn lapses_after(&self) -> Option<Timestamp> {
         match self.state {
@@ -295,6 +360,14 @@ impl Run {
         self.start_by.is_some_and(|by| by.at < now)
     }
 
+    /// The class of its history: while it is open, the one of its birth.
+    pub fn class(&self) -> Retention {
+        match self.state.is_ended() {
+            true => self.retention.of(self.state),
+            false => self.retention.at_birth(),
+        }
+    }
+
     /// A waiting run follows an edit of its job, also to where it waits. What waits in the lane `batch`, as backfills do, stays in
     /// it. If its limits are others now, it has passed none of them.
     pub fn update(&mut self, job: &Job, limits: &Limits) {
@@ -302,7 +375,10 @@ impl Run {
         self.version = job.version;
         self.kind = spec.kind.as_deref().map(Arc::from);
         self.queue.clone_from(&spec.queue);
-        self.requires.clone_from(&spec.requires);
+        self.requires = match self.requires.worker() {
+            Some(worker) => spec.requires.of_worker(worker),
+            None => spec.requires.clone(),
+        };
         self.priority = spec.priority;
         if self.lane != Lane::Batch {
             self.lane = spec.lane;

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, OperationId, TenantId};
 use punctual_domain::job::JobState;
 use punctual_domain::operation::{self, Cursor, Kind, Operation};
+use punctual_domain::parts::Parts;
 use punctual_domain::policy::overlap::Overlap;
 use punctual_schedule::Timetable;
 use punctual_store::{Stored, Subject};
@@ -76,6 +77,14 @@ pub enum Refusal {
     /// There are none that could be known.
     #[error("a period that counts from completion has no slots of the past; a trigger runs the job now")]
     FromCompletion,
+    /// It is for whoever is there at the time.
+    #[error(
+        "a broadcast is for the workers that live when its slot comes, and those of the past are gone; a trigger runs the job now"
+    )]
+    Broadcast,
+    /// It is a batch.
+    #[error("slots of the past of a batch are not run; register another batch with these items")]
+    Batch,
 }
 
 impl Engine {
@@ -108,7 +117,11 @@ impl Engine {
         let operation_id = OperationId::new(now, id.shard(), self.entropy.bits());
         let mut operation = Operation::new(operation_id, tenant, Kind::Backfill(Box::new(kind)), now);
         operation.cursor = Cursor::Slot(slots.first);
-        operation.total = Some(slots.count);
+        let parts = match stored.job.spec.parts {
+            Some(Parts::Count(count)) => u64::from(count),
+            Some(Parts::Broadcast) | None => 1,
+        };
+        operation.total = Some(slots.count * parts);
         self.start(operation, request, answer).await
     }
 
@@ -122,6 +135,12 @@ impl Engine {
         }
         if counts_from_completion(&stored.job) {
             return Err(Refusal::FromCompletion.into());
+        }
+        if stored.job.spec.batch.is_some() {
+            return Err(Refusal::Batch.into());
+        }
+        if stored.job.spec.parts == Some(Parts::Broadcast) {
+            return Err(Refusal::Broadcast.into());
         }
         let timetable = self.timetables.of(&stored.job)?;
         let just_before = from.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(Timestamp::MIN);

@@ -12,7 +12,7 @@ use punctual_store::{Error, Store};
 
 use crate::metrics::Metrics;
 
-/// About a kilobyte each, so about 100 MB at most.
+/// About a kilobyte each, so about 100 MB at most. A batch counts as so many as it has kilobytes.
 const BODIES_MAX: usize = 100_000;
 
 /// Bodies in two generations: what is not asked for again is gone when the newer one is full.
@@ -23,6 +23,12 @@ pub(crate) struct Bodies(Mutex<Generations>);
 struct Generations {
     young: HashMap<(JobId, Version), Arc<Job>>,
     old: HashMap<(JobId, Version), Arc<Job>>,
+    /// How much the young ones count.
+    weight: usize,
+}
+
+fn weight(job: &Job) -> usize {
+    1 + job.spec.batch.as_ref().map_or(0, |batch| batch.size() >> 10)
 }
 
 impl Generations {
@@ -36,9 +42,11 @@ impl Generations {
     }
 
     fn insert(&mut self, key: (JobId, Version), job: Arc<Job>) {
-        if self.young.len() >= BODIES_MAX / 2 {
+        if self.weight >= BODIES_MAX / 2 {
             self.old = std::mem::take(&mut self.young);
+            self.weight = 0;
         }
+        self.weight += weight(&job);
         self.young.insert(key, job);
     }
 }

@@ -15,11 +15,12 @@ use punctual_domain::operation::{Cursor, Event, Operation};
 use punctual_domain::run::Run;
 use punctual_store::{Cancellation, Effect, JobFilter, PageRequest, Put, RunFilter, Stored};
 
+use crate::changes::{Change, delete, edit, resume, stop};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::history::{Seen, Wanted};
 use crate::operations::Plan;
-use crate::register::{self, Change, Waiting, delete, edit, next_slot, resume, stop};
+use crate::register::{self, Waiting, next_slot};
 
 /// Applies what somebody wrote to what a job's owner asked for. The engine does not read it.
 pub trait Edit: Send + Sync {
@@ -37,7 +38,7 @@ const CHANGE_WITH_RUNS_MAX: usize = 25;
 const CANCEL_MAX: usize = 250;
 
 /// What changes between plan and commit is tried so often.
-const TRIES: u8 = 5;
+pub(crate) const TRIES: u8 = 5;
 
 /// A dry run counts so many pages of so many jobs or runs, and says where to go on.
 const PREVIEW_PAGES: usize = 10;
@@ -101,6 +102,9 @@ impl Engine {
             for (stored, seen) in self.matching(page.items, &wanted).await? {
                 preview.matched += 1;
                 let decided = self.change_of(&seen, &asked.change, now);
+                if let Ok(Some(change)) = &decided {
+                    self.learn(self.unread([&change.job])).await?;
+                }
                 match decided.and_then(|change| self.check(&stored, change, now)) {
                     Ok(true) => preview.add(stored.job),
                     Ok(false) => {}
@@ -281,7 +285,7 @@ impl Engine {
                     self.editor.get().ok_or_else(|| Error::Edit("nobody here applies edits".into()))?;
                 let spec = editor.edit(&job.spec, patch).map_err(Error::Edit)?;
                 let waiting = if *updates_waiting { Waiting::Update } else { Waiting::Keep };
-                Ok(edit(job, Spec { key: job.spec.key.clone(), ..spec }, waiting, now))
+                edit(job, Spec { key: job.spec.key.clone(), ..spec }, waiting, now)
             }
         }
     }
@@ -290,9 +294,9 @@ impl Engine {
     fn check(&self, old: &Stored, change: Option<Change>, now: Timestamp) -> Result<bool, Error> {
         let Some(change) = change else { return Ok(false) };
         if change.job.spec.schedule != old.job.spec.schedule {
-            let timetable = self.timetables.of(&change.job)?;
+            let timetable = self.timetables.of_new(&change.job)?;
             if change.job.is_active() && next_slot(&change.job, &timetable, old.progress, now).is_none() {
-                timetable.must_fire_after(now)?;
+                self.must_fire(&change.job, &timetable, now)?;
             }
         }
         Ok(true)
@@ -306,7 +310,7 @@ impl Engine {
         Ok(jobs.into_iter().zip(seen).filter(is_wanted).collect())
     }
 
-    async fn jobs_left(&self, operation: &Operation) -> Result<Vec<Stored>, Error> {
+    pub(crate) async fn jobs_left(&self, operation: &Operation) -> Result<Vec<Stored>, Error> {
         let job = |left: &Left| if let Left::Job(job) = left { Some(*job) } else { None };
         let ids: Vec<JobId> = operation.left.iter().filter_map(job).collect();
         Ok(self.store.jobs(&ids).await?.into_iter().flatten().collect())
@@ -330,18 +334,22 @@ pub(crate) fn dues(effect: &Effect) -> Vec<punctual_store::Due> {
         Effect::Cancel(cancellations) => {
             cancellations.iter().filter_map(|one| one.successor.and_then(|successor| successor.due)).collect()
         }
-        Effect::Nothing | Effect::Redrive(_) | Effect::Acknowledge(_) | Effect::Births { .. } => Vec::new(),
+        Effect::Nothing
+        | Effect::Redrive(_)
+        | Effect::Acknowledge(_)
+        | Effect::Births { .. }
+        | Effect::Message(_) => Vec::new(),
     }
 }
 
-const BUSY: &str = "it is being changed by others all the time";
+pub(crate) const BUSY: &str = "it is being changed by others all the time";
 
 fn wanted(tenant: TenantId, asked: &ChangeJobs) -> Wanted {
     Wanted::of(&JobFilter { tenant: Some(tenant), ..JobFilter::from(&asked.which) })
 }
 
 /// How often what is left has been tried; 0 if nothing is.
-fn round(operation: &Operation) -> u8 {
+pub(crate) fn round(operation: &Operation) -> u8 {
     if operation.left.is_empty() { 0 } else { operation.tries + 1 }
 }
 
@@ -359,9 +367,9 @@ fn last_of(at: Timestamp) -> JobId {
 }
 
 /// What is said about a job that could not be changed. An error that is not about the job is passed on.
-fn told(job: JobId, error: Error) -> Result<String, Error> {
+pub(crate) fn told(job: JobId, error: Error) -> Result<String, Error> {
     match error {
-        Error::Schedule(_) | Error::WrongState { .. } | Error::Edit(_) => {
+        Error::Schedule(_) | Error::WrongState { .. } | Error::ReservedType | Error::Edit(_) => {
             Ok(format!("job {job}: {error}").chars().take(EXAMPLE_MAX).collect())
         }
         error => Err(error),

@@ -15,13 +15,15 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, TenantId};
 use punctual_schedule::calendar::OnExcluded;
 use punctual_schedule::every::Origin;
-use punctual_schedule::{Binding, Kind, Schedule, Seed, Tzdb, dst};
+use punctual_schedule::{Binding, Kind, Schedule, Seed, dst};
 use punctual_store::{PageRequest, Planned};
 
+use crate::calendar_states::{Bound, Missing};
 use crate::curve::Plan;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::pass::{Duty, Next};
+use crate::timetables::Timetables;
 
 /// Jobs of a page: some ten milliseconds' work.
 const PAGE: usize = 5_000;
@@ -32,7 +34,7 @@ const PAGES_AT_ONCE: usize = 40;
 /// A census is good for so many times what it took: counting takes a twentieth of one reader's time at most.
 const WORTH: i32 = 20;
 
-/// Groups of (tenant, type, destination); what comes later is counted as the rest of its tenant, and when there are as many
+/// Groups of (tenant, type, destination, queue); what comes later is counted as the rest of its tenant, and when there are as many
 /// tenants again, as the rest.
 const GROUPS_MAX: usize = 2_000;
 
@@ -62,8 +64,17 @@ pub(crate) struct Group {
     pub(crate) kind: Option<Arc<str>>,
     /// Where their runs go.
     pub(crate) destination: Option<Arc<str>>,
+    /// Who executes them.
+    pub(crate) queue: Option<Arc<str>>,
     /// Several that are not told apart.
     pub(crate) is_rest: bool,
+}
+
+impl Group {
+    /// All that are not told apart.
+    pub(crate) fn rest() -> Self {
+        Group { tenant: None, kind: None, destination: None, queue: None, is_rest: true }
+    }
 }
 
 /// What decides the slots of a job, but for its id.
@@ -75,13 +86,14 @@ struct Key {
     start: Option<Timestamp>,
     end: Option<Timestamp>,
     spread: Option<Duration>,
-    calendars: Vec<String>,
+    /// The numbers of its calendars: the same name is another calendar in another tenant, and after a change.
+    calendars: Vec<u64>,
     on_excluded: u8,
     left: Option<u64>,
 }
 
 impl Key {
-    fn of(schedule: &Schedule, left: Option<u64>) -> Self {
+    fn of(schedule: &Schedule, left: Option<u64>, calendars: Vec<u64>) -> Self {
         Key {
             kind: schedule.kind.clone(),
             timezone: schedule.timezone.clone(),
@@ -89,7 +101,7 @@ impl Key {
             start: schedule.bounds.start,
             end: schedule.bounds.end,
             spread: schedule.spread,
-            calendars: schedule.calendars.clone(),
+            calendars,
             on_excluded: match schedule.on_excluded {
                 OnExcluded::Skip => 0,
                 OnExcluded::Next => 1,
@@ -176,23 +188,26 @@ impl Census {
     }
 
     /// Adds jobs. The next ones come after the last.
-    pub(crate) fn add(&mut self, jobs: &[Planned], tzdb: &Tzdb, now: Timestamp) {
+    pub(crate) fn add(&mut self, jobs: &[Planned], timetables: &Timetables, now: Timestamp) {
         // Jobs of a page share their schedules; what was found for one is not searched for again.
-        let mut places: HashMap<(*const Schedule, Option<u64>), Place> = HashMap::new();
+        let mut places: HashMap<(*const Schedule, TenantId, Option<u64>), Place> = HashMap::new();
         for job in jobs {
             self.jobs += 1;
             self.after = Some(job.job);
             match &job.schedule.kind {
                 Kind::Now => {}
-                Kind::At(_) | Kind::After(_) => self.add_once(job, tzdb, now),
+                Kind::At(_) | Kind::After(_) => self.add_once(job, timetables, now),
                 Kind::Every(_) | Kind::Interval(_) | Kind::Cron(_) => {
                     let most = job.schedule.bounds.max_fires.map(NonZeroU64::get);
                     let left = most.map(|most| most.saturating_sub(job.fired));
-                    let known = (Arc::as_ptr(&job.schedule), left);
+                    // Calendars are a tenant's own.
+                    let whose =
+                        if job.schedule.calendars.is_empty() { TenantId::DEFAULT } else { job.tenant };
+                    let known = (Arc::as_ptr(&job.schedule), whose, left);
                     let place = match places.get(&known) {
                         Some(place) => *place,
                         None => {
-                            let place = self.place(&job.schedule, left, tzdb);
+                            let place = self.place(job, left, timetables);
                             places.insert(known, place);
                             place
                         }
@@ -203,13 +218,14 @@ impl Census {
         }
     }
 
-    fn add_once(&mut self, job: &Planned, tzdb: &Tzdb, now: Timestamp) {
+    fn add_once(&mut self, job: &Planned, timetables: &Timetables, now: Timestamp) {
         let seed = match job.schedule.spread {
             Some(_) => Seed::of(&job.job.to_string()),
             None => Seed::default(),
         };
-        let binding = Binding { seed, registered_at: job.registered_at, ..Binding::default() };
-        let Ok(timetable) = job.schedule.timetable(tzdb, &binding) else {
+        let calendars = bind(job, timetables).calendars;
+        let binding = Binding { seed, registered_at: job.registered_at, calendars };
+        let Ok(timetable) = job.schedule.timetable(timetables.tzdb(), &binding) else {
             self.unknown += 1;
             return;
         };
@@ -251,16 +267,19 @@ impl Census {
     }
 
     /// Finds where jobs with a schedule are counted.
-    fn place(&mut self, schedule: &Schedule, left: Option<u64>, tzdb: &Tzdb) -> Place {
+    fn place(&mut self, job: &Planned, left: Option<u64>, timetables: &Timetables) -> Place {
         if left == Some(0) {
             return Place::Over;
         }
-        let key = Key::of(schedule, left);
+        let schedule = &*job.schedule;
+        let Bound { calendars, serials } = bind(job, timetables);
+        let key = Key::of(schedule, left, serials);
         if let Some(plan) = self.by_plan.get(&key) {
             return Place::Plan(*plan);
         }
         let (evened, share) = schedule.evened();
-        let Ok(timetable) = evened.timetable(tzdb, &Binding::default()) else { return Place::Unknown };
+        let binding = Binding { calendars, ..Binding::default() };
+        let Ok(timetable) = evened.timetable(timetables.tzdb(), &binding) else { return Place::Unknown };
         let plan = Plan { timetable, share, left, from_completion: from_completion(schedule) };
         if self.plans.len() >= PLANS_MAX {
             return Place::Even(rate(&plan, self.begun_at));
@@ -276,10 +295,11 @@ impl Census {
             tenant: Some(job.tenant),
             kind: job.kind.clone(),
             destination: Some(Arc::clone(&job.destination)),
+            queue: Some(Arc::clone(&job.queue)),
             is_rest: false,
         };
-        let rest = Group { tenant: Some(job.tenant), kind: None, destination: None, is_rest: true };
-        let all = Group { tenant: None, kind: None, destination: None, is_rest: true };
+        let rest = Group { tenant: Some(job.tenant), ..Group::rest() };
+        let all = Group::rest();
         for (group, most) in [(own, GROUPS_MAX), (rest, 2 * GROUPS_MAX)] {
             if let Some(known) = self.known(group, most) {
                 return known;
@@ -301,6 +321,11 @@ impl Census {
         self.by_group.insert(group, number);
         Some(number)
     }
+}
+
+/// The calendars of a job, which have been read.
+fn bind(job: &Planned, timetables: &Timetables) -> Bound {
+    timetables.calendars().bind(job.tenant, &job.schedule.calendars, None, Missing::Allows)
 }
 
 /// Slots in a millisecond, over a month.
@@ -388,7 +413,11 @@ impl Engine {
             Some(lists) => lists.planned(page).await?,
             None => self.store.planned(page).await?,
         };
-        census.add(&page.items, self.timetables.tzdb(), self.clock.now());
+        let named = |job: &Planned| -> Vec<(TenantId, String)> {
+            job.schedule.calendars.iter().map(|name| (job.tenant, name.clone())).collect()
+        };
+        self.learn(self.not_believed(page.items.iter().flat_map(named).collect())).await?;
+        census.add(&page.items, &self.timetables, self.clock.now());
         census.after = page.next.or(census.after);
         Ok(page.next.is_some())
     }
@@ -418,6 +447,7 @@ impl Duty for Counting {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use punctual_domain::id::ShardId;
+    use punctual_schedule::Tzdb;
 
     use super::*;
 
@@ -431,6 +461,7 @@ mod tests {
             tenant: TenantId::DEFAULT,
             kind: None,
             destination: destination.into(),
+            queue: "default".into(),
             schedule: Arc::clone(schedule),
             registered_at: now(),
             fired: 0,
@@ -438,10 +469,10 @@ mod tests {
     }
 
     fn count(jobs: impl IntoIterator<Item = Planned>) -> Census {
-        let tzdb = Tzdb::bundled();
+        let timetables = Timetables::new(Arc::new(Tzdb::bundled()));
         let mut census = Census::begin(now());
         let jobs: Vec<Planned> = jobs.into_iter().collect();
-        jobs.chunks(1_000).for_each(|page| census.add(page, &tzdb, now()));
+        jobs.chunks(1_000).for_each(|page| census.add(page, &timetables, now()));
         census
     }
 

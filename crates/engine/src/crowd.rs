@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::id::TenantId;
 use punctual_domain::job::Spec;
 use punctual_schedule::every::Origin;
 use punctual_schedule::{Kind, length};
@@ -58,7 +59,7 @@ impl Engine {
 
     /// What to say about a job whose next slot is in a second with very many others, and how to get out of it. Nothing about
     /// jobs with `H` or a spread, which have a place of their own.
-    pub async fn crowded(&self, spec: &Spec) -> Option<String> {
+    pub async fn crowded(&self, tenant: TenantId, spec: &Spec) -> Option<String> {
         let bound = self.crowds.bound.load(Ordering::Relaxed);
         let is_own = match &spec.schedule.kind {
             Kind::Now | Kind::After(_) => true,
@@ -70,7 +71,9 @@ impl Engine {
             return None;
         }
         let now = self.clock.now();
-        let timetable = self.timetables.bound(&spec.schedule).ok()?;
+        let named = spec.schedule.calendars.iter().map(|name| (tenant, name.clone()));
+        self.learn(self.not_believed(named.collect())).await.ok()?;
+        let timetable = self.timetables.bound(tenant, &spec.schedule).ok()?;
         let slot = timetable.next_after(now)?;
         let slots = self.slots_in(slot.as_second(), bound.saturating_mul(COUNTED), now).await?;
         if slots <= bound {

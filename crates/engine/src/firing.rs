@@ -435,7 +435,7 @@ impl Firing {
             engine.metrics.fire_time.observe(begun.elapsed().as_secs_f64());
             engine.metrics.fire_batch.observe(entries.len() as f64);
             match &mut result {
-                Ok(fired) => engine.hand_over(fired, room),
+                Ok(fired) => engine.hand_over(fired, room).await,
                 Err(_) => {
                     if let Some(room) = &room {
                         engine.desk.give(room, Vec::new());
@@ -487,10 +487,11 @@ impl Firing {
 
 impl Engine {
     /// Gives leased runs to their worker, and tells the loops of the rest.
-    fn hand_over(&self, fired: &mut Fired, room: Option<Room>) {
+    async fn hand_over(&self, fired: &mut Fired, room: Option<Room>) {
         self.wakes.offer(fired.next.iter().copied());
         self.metrics.fired.inc_by(fired.runs.len() as u64);
         self.metrics.missed.inc_by(fired.missed);
+        self.metrics.throttled.inc_by(fired.throttled);
         self.metrics.stale.inc_by(fired.stale as u64);
         let now = self.clock.now();
         let mut leased = Vec::with_capacity(fired.runs.len());
@@ -499,23 +500,32 @@ impl Engine {
             self.note_limited(&run);
             self.metrics.fire_lateness.observe(seconds_between(run.available_at, now));
             match run.state {
-                RunState::Running(_) => leased.push(Leased { run, job }),
+                RunState::Running(lease) if room.as_ref().is_some_and(|room| room.worker == lease.worker) => {
+                    leased.push(Leased { run, job, checkpoint: None });
+                }
+                // What is pulled has been given.
+                RunState::Running(_) => {}
                 RunState::Pending(WaitingFor::Time | WaitingFor::Capacity | WaitingFor::Retry) => {
                     is_claimable = true;
                 }
                 // The end of the one before says when, or the line of its limit.
-                RunState::Pending(WaitingFor::EarlierRun | WaitingFor::Limit) => {}
+                RunState::Pending(WaitingFor::EarlierRun | WaitingFor::Limit | WaitingFor::Answer) => {}
                 _ => {}
             }
-        }
-        if let Some(room) = room {
-            self.desk.give(&room, leased);
         }
         if is_claimable {
             self.wakes.claimable();
         }
         if fired.operations > 0 {
             self.wakes.operations.notify_one();
+        }
+        if let Some(room) = room {
+            // A breaker may have been set since these were planned.
+            let mut sorted = self.sort_out(leased, None);
+            let given = std::mem::take(&mut sorted.given);
+            self.under_way.begin(room.worker, &given, now);
+            self.desk.give(&room, given);
+            self.put_back(room.worker, sorted).await;
         }
     }
 }

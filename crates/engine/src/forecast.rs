@@ -28,6 +28,9 @@ pub const GROUPS: usize = 20;
 /// Groups that can be asked for.
 pub const GROUPS_MAX: usize = 100;
 
+/// Queues that are told apart where they are asked for: as many as the census has groups.
+const QUEUES_MAX: usize = 2_000;
+
 /// Without a wish, a forecast is of the next hour.
 const RANGE: SignedDuration = SignedDuration::from_hours(1);
 
@@ -66,11 +69,13 @@ pub struct By {
     pub kind: bool,
     /// By where runs go.
     pub destination: bool,
+    /// By who executes them.
+    pub queue: bool,
 }
 
 impl Default for By {
     fn default() -> Self {
-        By { tenant: true, kind: true, destination: true }
+        By { tenant: true, kind: true, destination: true, queue: false }
     }
 }
 
@@ -176,10 +181,22 @@ pub struct GroupForecast {
     pub kind: Option<Arc<str>>,
     /// Where the runs go, if groups are told apart by it.
     pub destination: Option<Arc<str>>,
+    /// Who executes them, if groups are told apart by it.
+    pub queue: Option<Arc<str>>,
     /// Several groups that are not told apart.
     pub is_rest: bool,
     /// Its slots, by bucket.
     pub slots: Vec<u64>,
+}
+
+impl Question {
+    /// How many slots each queue has from now on for so long, as one bucket; of one tenant or of all.
+    pub(crate) fn by_queue(now: Timestamp, length: SignedDuration, tenant: Option<TenantId>) -> Question {
+        let width = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
+        let buckets = Buckets { from: now.as_millisecond(), width, count: 1, now: now.as_millisecond() };
+        let by = By { tenant: true, kind: false, destination: false, queue: true };
+        Question { buckets, by, tenant, groups: QUEUES_MAX }
+    }
 }
 
 impl Engine {
@@ -319,7 +336,7 @@ impl Census {
         order.sort_by(|(one, of_one), (other, of_other)| {
             of_other.total_cmp(of_one).then_with(|| one.cmp(other))
         });
-        let rest = Group { tenant: None, kind: None, destination: None, is_rest: true };
+        let rest = Group::rest();
         let mut names: Vec<Group> = order.into_iter().map(|(group, _)| group).collect();
         if names.len() > question.groups {
             names.truncate(question.groups);
@@ -370,6 +387,7 @@ impl Census {
                 tenant: group.tenant,
                 kind: group.kind,
                 destination: group.destination,
+                queue: group.queue,
                 is_rest: group.is_rest,
                 slots: of.iter().map(|slots| slots.round() as u64).collect(),
             });
@@ -440,8 +458,9 @@ fn shown(group: &Group, by: By) -> Group {
         tenant: group.tenant.filter(|_| by.tenant),
         kind: group.kind.clone().filter(|_| by.kind),
         destination: group.destination.clone().filter(|_| by.destination),
+        queue: group.queue.clone().filter(|_| by.queue),
         // Of one tenant's jobs it is still known whose they are.
-        is_rest: group.is_rest && (by.kind || by.destination || group.tenant.is_none()),
+        is_rest: group.is_rest && (by.kind || by.destination || by.queue || group.tenant.is_none()),
     }
 }
 
@@ -459,6 +478,7 @@ mod tests {
     use punctual_store::Planned;
 
     use super::*;
+    use crate::timetables::Timetables;
 
     fn now() -> Timestamp {
         "2026-03-01T00:00:00Z".parse().unwrap()
@@ -466,7 +486,7 @@ mod tests {
 
     /// So many jobs over a few schedules, two tenants and three hosts, in pages as a store gives them.
     fn counted(jobs: u64) -> Census {
-        let tzdb = Tzdb::bundled();
+        let timetables = Timetables::new(Arc::new(Tzdb::bundled()));
         let texts = ["0 9 * * *", "*/5 * * * *", "* * * * * *", "@every 90s", "30 2 * * 1-5"];
         let mut census = Census::begin(now());
         let mut number = 0;
@@ -479,12 +499,13 @@ mod tests {
                     tenant: TenantId(1 + (number % 2) as u32),
                     kind: None,
                     destination: Arc::clone(&destinations[number as usize % 3]),
+                    queue: "default".into(),
                     schedule: Arc::clone(&schedules[number as usize % 5]),
                     registered_at: now(),
                     fired: 0,
                 })
                 .collect();
-            census.add(&page, &tzdb, now());
+            census.add(&page, &timetables, now());
             number += page.len() as u64;
         }
         census.done_at = Some(now());
@@ -518,7 +539,7 @@ mod tests {
     #[test]
     fn groups_are_told_apart_as_asked() {
         let census = counted(30);
-        let by = |tenant, kind, destination| By { tenant, kind, destination };
+        let by = |tenant, kind, destination| By { tenant, kind, destination, queue: false };
         let names = |question: Question| -> Vec<(Option<u32>, Option<String>)> {
             let forecast = census.forecast(&question);
             let sums: u64 = forecast.groups.iter().flat_map(|group| &group.slots).sum();

@@ -11,6 +11,8 @@ use crate::error::Error;
 impl Engine {
     /// Takes a worker's sign of life; the answer says what it does not hold any more and what it is to stop.
     pub async fn heartbeat(&self, worker: WorkerId, held: Vec<Held>) -> Result<Heartbeat, Error> {
-        Ok(self.store.heartbeat(worker, held, self.clock.now()).await?)
+        let now = self.clock.now();
+        self.under_way.keep(worker, &held, now);
+        Ok(self.store.heartbeat(worker, held, now).await?)
     }
 }

@@ -5,6 +5,7 @@
 //! seconds behind, if the store has copies to read them from; whatever is asked for by its id is as it is.
 
 use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::tz::Offset;
@@ -89,7 +90,7 @@ const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 const PAGES_MAX: usize = 20;
 
 /// A cancellation that meets a change of its job is tried again this often.
-const TRIES: usize = 5;
+pub(crate) const TRIES: usize = 5;
 
 // Jobs.
 impl Engine {
@@ -142,6 +143,7 @@ impl Engine {
 
     /// Jobs with what their rows do not say.
     pub(crate) async fn see(&self, jobs: &[Stored]) -> Result<Vec<Seen>, Error> {
+        self.learn(self.unread(jobs.iter().map(|stored| &*stored.job))).await?;
         let now = self.clock.now();
         let mut seen: Vec<Seen> = jobs.iter().map(|stored| self.glance(stored, now)).collect();
         let over: Vec<&mut Seen> = seen.iter_mut().filter(|seen| seen.is_over).collect();
@@ -200,6 +202,12 @@ impl Engine {
         match self.timetables.of(job) {
             Ok(timetable) => {
                 let mut warnings = timetable.warnings(from);
+                let about_calendars = self.calendar_warnings(job, timetable.next_after(now).is_some());
+                if !about_calendars.is_empty() && job.waits_for_calendars(0, now) {
+                    // It is not for ever: calendars may change.
+                    warnings.retain(|warning| !warning.starts_with("never fires"));
+                }
+                warnings.extend(about_calendars);
                 warnings.extend(recent.warnings(job, &timetable, now));
                 warnings
             }
@@ -208,9 +216,21 @@ impl Engine {
     }
 
     /// What somebody should know who waits for a worker with these labels: no live node has them all.
-    pub async fn unmet(&self, required: &Labels) -> Result<Option<String>, Error> {
+    pub async fn unmet(
+        &self,
+        tenant: TenantId,
+        queue: &str,
+        required: &Labels,
+    ) -> Result<Option<String>, Error> {
+        let required = &required.in_company();
         if required.is_empty() {
             return Ok(None);
+        }
+        if required.are_pulling() {
+            let given = required.without_own();
+            let who = if given.is_empty() { String::new() } else { format!(" that has {given}") };
+            let is_met = self.is_pulled(tenant, queue, required).await?;
+            return Ok((!is_met).then(|| format!("no worker{who} asks for runs of the queue `{queue}` now")));
         }
         let nodes = self.placement().await?.nodes;
         let is_met = nodes.iter().any(|(node, _)| node.roles.worker && node.labels.meet(required));
@@ -287,12 +307,20 @@ impl Engine {
 
 // Runs and dead letters.
 impl Engine {
-    /// Runs, newest first. A page may be empty and still have a next one.
+    /// Runs, newest first. A page may be empty and still have a next one. Of a job that limits what is read, the newest; its dead
+    /// letters are all there, because somebody has to do something about them.
     pub async fn runs(
         &self,
         filter: &RunFilter,
         page: PageRequest<Sequence>,
     ) -> Result<Page<Run, Sequence>, Error> {
+        let is_limited = filter.is_dead != Some(true) && !filter.is_of_open();
+        let last = match filter.job.filter(|_| is_limited) {
+            Some(job) => self.store.kept_jobs(&[job]).await?.into_iter().next().flatten(),
+            None => None,
+        };
+        let last = last.and_then(|stored| stored.job.spec.policies.retention.last);
+        let filter = &RunFilter { last, ..filter.clone() };
         Ok(match self.store.lists() {
             Some(lists) => lists.runs(filter, page).await?,
             None => self.store.runs(filter, page).await?,
@@ -309,10 +337,11 @@ impl Engine {
     pub async fn due_times(&self, runs: &[Run]) -> Result<Vec<Timestamp>, Error> {
         let ids: Vec<JobId> = runs.iter().map(|run| run.job).collect::<BTreeSet<_>>().into_iter().collect();
         let jobs = self.store.jobs(&ids).await?;
+        self.learn(self.unread(jobs.iter().flatten().map(|stored| &*stored.job))).await?;
         let spread_of = |run: &Run| {
             let stored = jobs.get(ids.binary_search(&run.job).ok()?)?.as_ref()?;
             stored.job.spec.schedule.spread?;
-            (run.cause == Cause::Schedule).then_some(())?;
+            matches!(run.cause, Cause::Schedule | Cause::Batch).then_some(())?;
             self.timetables.of(&stored.job).ok().map(|timetable| spread(&timetable))
         };
         Ok(runs.iter().map(|run| run.scheduled_for + spread_of(run).unwrap_or_default()).collect())
@@ -329,11 +358,12 @@ impl Engine {
                 None => None,
             };
             let cancellation = Cancellation { run: id, successor };
-            match self.heard(self.store.cancel(vec![cancellation], now).await)?.into_iter().next() {
+            match self.heard(self.store.cancel(vec![cancellation], now)).await?.into_iter().next() {
                 Some(Ok(run)) => {
                     self.wakes.offer(successor.and_then(|successor| successor.due));
                     self.wakes.claimable(); // One that waited for it may go on.
-                    return Ok(run);
+                    let ended = self.end_stopped([&run]).await?.pop();
+                    return Ok(ended.unwrap_or(run));
                 }
                 // The job changed since its next slot was computed: compute it anew.
                 Some(Err(Refused::WrongVersion { .. } | Refused::NoJob)) => {}
@@ -347,9 +377,23 @@ impl Engine {
     /// Dead runs go on: the same run, the next attempt. Each stands for itself.
     pub async fn redrive(&self, tenant: TenantId, ids: &[RunId]) -> Result<Vec<Result<Run, Error>>, Error> {
         let now = self.clock.now();
-        let owned = self.owned(tenant, ids).await?;
+        let mut owned = self.owned(tenant, ids).await?;
+        // What has no room among those that wait stays a dead letter.
+        let (mut intake, mut full) = (self.intake(), HashMap::new());
+        for own in &mut owned {
+            if let Some(id) = *own
+                && let Err(cap) = intake.one(tenant)
+            {
+                full.insert(id, cap);
+                *own = None;
+            }
+        }
+        let mut refusals = HashMap::new();
+        for (id, full) in full {
+            refusals.insert(id, self.too_many(tenant, full).await?);
+        }
         let known: Vec<RunId> = owned.iter().flatten().copied().collect();
-        let mut answers = self.heard(self.store.redrive(&known, now).await)?.into_iter();
+        let mut answers = self.heard(self.store.redrive(&known, now)).await?.into_iter();
         self.wakes.claimable();
         answers.as_slice().iter().flatten().for_each(|run| self.note_limited(run));
         Ok(owned
@@ -357,7 +401,7 @@ impl Engine {
             .zip(ids)
             .map(|(own, id)| match own.and_then(|_| answers.next()) {
                 Some(answer) => answer.map_err(|refused| refused_run(refused, *id)),
-                None => Err(Error::RunNotFound(id.to_string())),
+                None => Err(refusals.remove(id).unwrap_or_else(|| Error::RunNotFound(id.to_string()))),
             })
             .collect())
     }
@@ -392,7 +436,7 @@ impl Engine {
     }
 }
 
-fn refused_run(refused: Refused, id: RunId) -> Error {
+pub(crate) fn refused_run(refused: Refused, id: RunId) -> Error {
     match refused {
         Refused::NoRun => Error::RunNotFound(id.to_string()),
         Refused::Lifecycle(refused) => Error::Run(refused),
@@ -404,6 +448,8 @@ fn refused_run(refused: Refused, id: RunId) -> Error {
         | Refused::WrongVersion { .. }
         | Refused::KeyTaken { .. }
         | Refused::StaleStep
+        | Refused::DocumentChanged
+        | Refused::CheckpointTooLarge
         | Refused::Overlap { .. }
         | Refused::Repeated => busy(),
     }

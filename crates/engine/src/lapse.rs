@@ -9,6 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Version};
+use punctual_domain::lifecycle::Event;
 use punctual_domain::run::{Limit, Run};
 use punctual_store::Lapse;
 use tokio::sync::watch;
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::Epochs;
+use crate::messages::{Last, have_limits};
 use crate::pass::{Duty, Next};
 
 /// Runs of one pass: they share a commit, which others wait for.
@@ -50,24 +52,31 @@ impl Engine {
         let versions: Vec<(JobId, Version)> = late.iter().map(|run| (run.job, run.version)).collect();
         let jobs = self.bodies.of(&*self.store, &self.metrics, &versions).await?;
         let mut lapses = Vec::with_capacity(late.len());
-        for (run, job) in late.iter().zip(jobs) {
-            let successor = match job {
-                Some(job) => self.successor_of(run.job, &job, now).await?,
-                None => None,
-            };
-            lapses.push(Lapse { run: run.id(), successor });
+        for (run, job) in late.iter().zip(&jobs) {
+            let (mut successor, mut messages) = (None, Vec::new());
+            if let Some(job) = job {
+                successor = self.successor_of(run.job, job, now).await?;
+                let event = Event::Lapsed { at: now };
+                messages = self.end_messages(job, run, event, Last::Stored, now).await?;
+            }
+            lapses.push(Lapse { run: run.id(), successor, messages });
         }
+        let are_limited = have_limits(lapses.iter().flat_map(|lapse| &lapse.messages));
         let dues: Vec<_> = lapses.iter().map(|lapse| lapse.successor.and_then(|after| after.due)).collect();
         let mut ended = Vec::with_capacity(lapses.len());
-        for (answer, due) in self.heard(self.store.lapse(lapses, now).await)?.into_iter().zip(dues) {
+        let answers = self.heard(self.store.lapse(lapses, now)).await?;
+        for ((answer, due), job) in answers.into_iter().zip(dues).zip(jobs) {
             let Ok(run) = answer else { continue };
+            if let Some(job) = job {
+                self.notice_lapsed(&job, &run);
+            }
             self.wakes.offer(due);
             self.metrics.lapsed(&run);
             tell(&run);
             ended.push(run);
         }
         if !ended.is_empty() {
-            self.wakes.claimable(); // Those that waited for them may go on.
+            self.told(are_limited); // Those that waited for them may go on, too.
         }
         Ok(ended)
     }

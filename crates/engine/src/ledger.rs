@@ -62,16 +62,28 @@ impl Engine {
                 .is_some_and(super::history::Seen::is_ended),
         };
         let mut read = self.read(job, (from, to), page.limit).await?;
-        let bound = self.bound(job);
+        let calendars_changed = self.calendars_changed(job);
+        let bound = self.bound(job, &calendars_changed);
         let slots = |at: Timestamp| {
             let (_, until) = job.schedule_at(at)?;
-            bound.iter().find(|(known, _)| *known == until).map(|(_, slots)| slots.clone())
+            let changed = calendars_changed.iter().find(|changed| at <= **changed).copied();
+            bound.iter().find(|(known, _)| *known == (until, changed)).map(|(_, slots)| slots.clone())
         };
         let stretch = |read: &Read| -> (Vec<Row>, u64) {
             let Read { from: start, runs, entries } = read;
             let (runs, entries, is_first) = (&runs[..], &entries[..], *start == from);
-            let stretch =
-                Stretch { now, from: *start, to, is_first, job, is_over, runs, entries, slots: &slots };
+            let stretch = Stretch {
+                now,
+                from: *start,
+                to,
+                is_first,
+                job,
+                is_over,
+                runs,
+                entries,
+                calendars_changed: &calendars_changed,
+                slots: &slots,
+            };
             (account(&stretch), stretch.unrecorded())
         };
         let (mut rows, mut unrecorded) = stretch(&read);
@@ -143,9 +155,24 @@ impl Engine {
         Ok(self.store.runs(&filter, PageRequest::first(LOOKED_AT)).await?.items)
     }
 
-    /// The slots of the schedules that a job has had, each with when it ended. Only its runs tell what they
-    /// were where they count from completion.
-    fn bound(&self, job: &Job) -> Vec<(Option<Timestamp>, Slots)> {
+    /// When calendars were changed that the schedules of a job name or named, oldest first.
+    fn calendars_changed(&self, job: &Job) -> Vec<Timestamp> {
+        let past = job.changes.iter().filter_map(|change| match &change.until {
+            Before::Schedule(schedule) => Some(&**schedule),
+            Before::Pause(_) => None,
+        });
+        let known = self.timetables.calendars();
+        let schedules = past.chain([&job.spec.schedule]);
+        let mut changed: Vec<Timestamp> =
+            schedules.flat_map(|schedule| known.changes(job.tenant, &schedule.calendars)).collect();
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+    }
+
+    /// The slots of the schedules that a job has had, each with when it ended, by the calendars of each time. Only its runs tell what
+    /// they were where they count from completion.
+    fn bound(&self, job: &Job, changed: &[Timestamp]) -> Vec<(Until, Slots)> {
         if counts_from_completion(job) {
             return Vec::new();
         }
@@ -154,13 +181,21 @@ impl Engine {
             Before::Pause(_) => None,
         });
         let all = past.chain([(None, &job.spec.schedule)]);
-        all.filter_map(|(until, schedule)| {
-            let then = self.by(job, schedule, until);
-            Some((until, Slots { timetable: then.timetable?, bare: then.bare }))
-        })
-        .collect()
+        let mut bound = Vec::new();
+        for (until, schedule) in all {
+            for changed in changed.iter().copied().map(Some).chain([None]) {
+                let then = self.by(job, schedule, until, changed);
+                if let Some(timetable) = then.timetable {
+                    bound.push(((until, changed), Slots { timetable, bare: then.bare }));
+                }
+            }
+        }
+        bound
     }
 }
+
+/// When a schedule was replaced, and when its calendars were; none if they were not.
+type Until = (Option<Timestamp>, Option<Timestamp>);
 
 /// When runs of slots of a stretch may have been born later: when others were missed, or after an outage.
 fn later(read: &Read, to: Timestamp, now: Timestamp) -> Vec<(Timestamp, Timestamp)> {

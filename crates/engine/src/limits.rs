@@ -5,7 +5,7 @@
 //! time. What ends a run lets the next go on in its own commit, without this. Promise: a change of a rule counts within two
 //! seconds on every node; a line whose time has come goes on then, and nobody asks about it before.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -33,13 +33,17 @@ const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     rules: Mutex<Arc<[Rule]>>,
+    /// Held while they are read, so that who read them last is who says what they are.
+    reading: tokio::sync::Mutex<()>,
+    /// Whoever changed them went away before they were read: how often the duty is to read them.
+    unread: AtomicU8,
     /// A run of this node waits for a limit, or for its time before one.
     pub(crate) waits: Arc<Notify>,
     has_waits: AtomicBool,
 }
 
 impl Known {
-    fn rules(&self) -> Arc<[Rule]> {
+    pub(crate) fn rules(&self) -> Arc<[Rule]> {
         Arc::clone(&self.rules.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -51,12 +55,21 @@ impl Known {
 impl Engine {
     /// What limits runs of a job that are born now.
     pub(crate) fn limits_of(&self, job: &Job) -> Limits {
-        let rules = self.limits.rules();
+        self.limits_with(job, job.spec.payload.as_deref())
+    }
+
+    /// What limits a run of a job that is sent this payload.
+    pub(crate) fn limits_with(&self, job: &Job, payload: Option<&str>) -> Limits {
+        let (rules, breakers) = (self.limits.rules(), self.breakers.of(job));
         let policies = &job.spec.policies;
-        if policies.concurrency.is_none() && policies.rate.is_none() && rules.is_empty() {
-            return Limits::NONE;
+        let limits = match policies.concurrency.is_none() && policies.rate.is_none() && rules.is_empty() {
+            true => Limits::NONE,
+            false => limit::of_job(job, &keys(job, payload).0, &rules),
+        };
+        match breakers.is_empty() {
+            true => limits,
+            false => limits.with_breakers(breakers.iter().map(Arc::as_ref)),
         }
-        limit::of_job(job, &keys(job).0, &rules)
     }
 
     /// After a commit: a run that waits for a limit is looked after by this node until the owner of its gate has heard of it.
@@ -74,39 +87,49 @@ impl Engine {
 
     /// Reads the rules anew.
     pub async fn read_rules(&self) -> Result<(), Error> {
-        self.limits.set(self.store.rules().await?);
+        let _reading = self.limits.reading.lock().await;
+        let rules = self.store.rules().await?;
+        let (breakers, rules): (Vec<Rule>, Vec<Rule>) =
+            rules.into_iter().partition(|rule| rule.breaker.is_some());
+        self.limits.set(rules);
+        self.breakers.set(breakers);
+        self.metrics.set_breakers(|state| self.breakers.count(state));
         Ok(())
     }
 
     /// All rules of administrators, by name.
     pub async fn rules(&self) -> Result<Vec<Rule>, Error> {
-        Ok(self.store.rules().await?)
+        let mut rules = self.store.rules().await?;
+        rules.retain(|rule| rule.breaker.is_none());
+        Ok(rules)
     }
 
     /// Sets a rule. The answer says whether it is new.
     pub async fn put_rule(&self, rule: Rule) -> Result<bool, Error> {
-        let known = self.store.rules().await?;
+        let known = self.rules().await?;
         let meeting = known.iter().filter(|other| other.name != rule.name && other.meets(&rule)).count();
         if meeting >= limit::RULES_MAX {
             return Err(Error::TooManyLimits);
         }
         let is_new = !known.iter().any(|other| other.name == rule.name);
-        self.change_rule(RuleChange { name: Arc::clone(&rule.name), rule: Some(rule) }).await?;
+        self.change_rules(vec![RuleChange { name: Arc::clone(&rule.name), rule: Some(rule) }]).await?;
         Ok(is_new)
     }
 
     /// Takes a rule away. The answer says whether it was there.
     pub async fn delete_rule(&self, name: &str) -> Result<bool, Error> {
-        let was_there = self.store.rules().await?.iter().any(|rule| &*rule.name == name);
+        let was_there = self.rules().await?.iter().any(|rule| &*rule.name == name);
         if was_there {
-            self.change_rule(RuleChange { name: name.into(), rule: None }).await?;
+            self.change_rules(vec![RuleChange { name: name.into(), rule: None }]).await?;
         }
         Ok(was_there)
     }
 
-    async fn change_rule(&self, change: RuleChange) -> Result<(), Error> {
-        self.heard(self.store.put_rules(vec![change], self.clock.now()).await)?;
+    pub(crate) async fn change_rules(&self, changes: Vec<RuleChange>) -> Result<(), Error> {
+        let mut unread = Unread { engine: self, is_read: false };
+        self.heard(self.store.put_rules(changes, self.clock.now())).await?;
         self.read_rules().await?;
+        unread.is_read = true;
         self.look_at_limits();
         Ok(())
     }
@@ -121,15 +144,31 @@ impl Engine {
     }
 }
 
-/// A job's keys, filled in, and the places that name nothing.
-pub(crate) fn keys(job: &Job) -> (Keys, Vec<String>) {
+/// Rules that are being changed: if whoever does it goes away in the middle, or fails, the duty reads them.
+struct Unread<'a> {
+    engine: &'a Engine,
+    is_read: bool,
+}
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        if !self.is_read {
+            // At once, and again when a write that nobody waits for is surely done.
+            self.engine.limits.unread.store(2, Ordering::SeqCst);
+            self.engine.look_at_limits();
+        }
+    }
+}
+
+/// A job's keys, filled in for a run that is sent this payload, and the places that name nothing.
+pub(crate) fn keys(job: &Job, payload: Option<&str>) -> (Keys, Vec<String>) {
     let policies = &job.spec.policies;
     let concurrency = policies.concurrency.as_ref().and_then(|one| one.key.as_ref());
     let rate = policies.rate.as_ref().and_then(|one| one.key.as_ref());
     // A payload is read only for those who ask for something in it.
     let needs_payload = [concurrency, rate].into_iter().flatten().any(Template::needs_payload);
     let payload: Option<Value> = match needs_payload {
-        true => job.spec.payload.as_deref().and_then(|text| serde_json::from_str(text).ok()),
+        true => payload.and_then(|text| serde_json::from_str(text).ok()),
         false => None,
     };
     let mut missing = Vec::new();
@@ -161,7 +200,7 @@ fn text_at(payload: &Value, path: &[&str]) -> Option<String> {
 
 /// What is wrong with a job's keys, if anything is.
 pub(crate) fn warning(job: &Job) -> Option<String> {
-    let (_, missing) = keys(job);
+    let (_, missing) = keys(job, job.spec.payload.as_deref());
     (!missing.is_empty()).then(|| {
         let places: Vec<String> = missing.iter().map(|place| format!("`{{{place}}}`")).collect();
         format!(
@@ -192,10 +231,13 @@ impl Duty for Advancing {
     const NAME: &'static str = "advance";
 
     async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
+        let unread = self.engine.limits.unread.load(Ordering::SeqCst);
         let is_shared = self.engine.store.is_shared();
-        if self.look_at.is_none_or(|at| is_shared && at <= now) {
+        if self.look_at.is_none_or(|at| (is_shared || unread > 0) && at <= now) {
             self.engine.read_rules().await?;
             self.look_at = Some(now + LOOK_EVERY);
+            let read = self.engine.limits.unread.load(Ordering::SeqCst);
+            self.engine.limits.unread.store(read.saturating_sub(1), Ordering::SeqCst);
         }
         if self.engine.limits.has_waits.swap(false, Ordering::SeqCst) {
             self.all_until = Some(now + LOOK_EVERY);
@@ -211,7 +253,7 @@ impl Duty for Advancing {
         }
         let soonest = now + SignedDuration::from_millis(1);
         let next_at = advanced.next_at.map(|at| at.max(soonest));
-        let look_at = is_shared.then_some(now + LOOK_EVERY);
+        let look_at = (is_shared || unread > 0).then_some(now + LOOK_EVERY);
         Ok([next_at, look_at].into_iter().flatten().min().map_or(Next::Woken, Next::At))
     }
 }

@@ -20,9 +20,12 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use punctual_domain::Outcome;
+use punctual_domain::policy::breaker::{Change, Stage};
 use punctual_domain::run::{Limit, Run, RunState};
 use punctual_domain::work::Finished;
 use punctual_store::{Durations, Store};
+
+use crate::queues::QueueState;
 
 /// More types than this are counted together.
 const TYPES_MAX: usize = 100;
@@ -30,6 +33,9 @@ const TYPES_MAX: usize = 100;
 /// The label of types beyond the limit, and of jobs without one.
 const OTHER: &str = "other";
 const NONE: &str = "none";
+
+/// The state of a breaker that was taken away.
+const CLOSED: &str = "closed";
 
 /// How attempts ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -62,6 +68,12 @@ struct Replica {
     replica: String,
 }
 
+/// What breakers let pass.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    state: &'static str,
+}
+
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
@@ -77,6 +89,9 @@ pub struct Metrics {
     pub(crate) registered: Counter,
     pub(crate) fired: Counter,
     pub(crate) missed: Counter,
+    pub(crate) throttled: Counter,
+    pub(crate) refused_pending: Counter,
+    pub(crate) most_pending: Gauge,
     pub(crate) stale: Counter,
     pub(crate) fire_batch: Histogram,
     pub(crate) fire_time: Histogram,
@@ -88,6 +103,7 @@ pub struct Metrics {
     retries: Counter,
     dead: Counter,
     lapsed: Family<Reason, Counter>,
+    asked: Counter,
     pub(crate) reclaimed: Counter,
     pub(crate) operation_steps: Counter,
     pub(crate) wheel: Gauge,
@@ -100,8 +116,31 @@ pub struct Metrics {
     pub(crate) handed_over: Counter,
     pub(crate) lost_shards: Counter,
     pub(crate) clock_ahead: Gauge<f64, AtomicU64>,
+    breakers: Family<State, Gauge>,
+    breaker_changes: Family<State, Counter>,
+    queues: Queues,
     held: Gauge,
     concurrency: Gauge,
+}
+
+/// A queue of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfQueue {
+    tenant: String,
+    queue: String,
+}
+
+/// The figures of queues, as they were last told.
+#[derive(Debug, Default)]
+struct Queues {
+    waiting: Family<OfQueue, Gauge>,
+    oldest_wait: Family<OfQueue, Gauge<f64, AtomicU64>>,
+    running: Family<OfQueue, Gauge>,
+    lateness: Family<OfQueue, Gauge<f64, AtomicU64>>,
+    workers: Family<OfQueue, Gauge>,
+    concurrency: Family<OfQueue, Gauge>,
+    saturation: Family<OfQueue, Gauge<f64, AtomicU64>>,
+    planned: Family<OfQueue, Gauge>,
 }
 
 impl Default for Metrics {
@@ -115,6 +154,9 @@ impl Default for Metrics {
             registered: Counter::default(),
             fired: Counter::default(),
             missed: Counter::default(),
+            throttled: Counter::default(),
+            refused_pending: Counter::default(),
+            most_pending: Gauge::default(),
             stale: Counter::default(),
             fire_batch: sizes(),
             fire_time: seconds(),
@@ -126,6 +168,7 @@ impl Default for Metrics {
             retries: Counter::default(),
             dead: Counter::default(),
             lapsed: Family::default(),
+            asked: Counter::default(),
             reclaimed: Counter::default(),
             operation_steps: Counter::default(),
             wheel: Gauge::default(),
@@ -138,6 +181,9 @@ impl Default for Metrics {
             handed_over: Counter::default(),
             lost_shards: Counter::default(),
             clock_ahead: Gauge::default(),
+            breakers: Family::default(),
+            breaker_changes: Family::default(),
+            queues: Queues::default(),
             held: Gauge::default(),
             concurrency: Gauge::default(),
         };
@@ -163,6 +209,12 @@ impl Metrics {
             "Slots that were reached too late to run",
             self.missed.clone(),
         );
+        let help = "Slots that got no run because as many waited as may";
+        registry.register("fire_throttled_slots", help, self.throttled.clone());
+        let help = "Requests for a run that were refused because as many waited as may";
+        registry.register("pending_refused_requests", help, self.refused_pending.clone());
+        let help = "Runs that wait of the tenant that has most, as last counted";
+        registry.register("pending_runs_of_a_tenant", help, self.most_pending.clone());
         registry.register("fire_stale_entries", "Due entries of older versions", self.stale.clone());
         registry.register("fire_batch_entries", "Due entries fired together", self.fire_batch.clone());
         let unit = || Unit::Seconds;
@@ -179,6 +231,8 @@ impl Metrics {
         registry.register("complete_attempts", "Attempts that ended", self.attempts.clone());
         registry.register("complete_retries", "Attempts that are followed by another", self.retries.clone());
         registry.register("complete_dead_letters", "Runs that failed for good", self.dead.clone());
+        let help = "Runs that wait for somebody to say what their last attempt did";
+        registry.register("complete_asked", help, self.asked.clone());
         let help = "Runs whose next attempt did not start in time, by what was over";
         registry.register("lapse_runs", help, self.lapsed.clone());
         for limit in Limit::ALL {
@@ -206,6 +260,31 @@ impl Metrics {
         registry.register("placement_lost_shards", help, self.lost_shards.clone());
         let help = "How far this node's clock is ahead of the store's";
         registry.register_with_unit("placement_clock_ahead", help, unit(), self.clock_ahead.clone());
+        let help = "Breakers of targets and jobs that are set, by what they let pass";
+        registry.register("breakers", help, self.breakers.clone());
+        let help = "Breakers that this node set, changed or took away, by what they let pass since";
+        registry.register("breaker_changes", help, self.breaker_changes.clone());
+        for state in Stage::ALL {
+            self.breakers.get_or_create(&State { state }).set(0);
+            self.breaker_changes.get_or_create(&State { state }).inc_by(0);
+        }
+        self.breaker_changes.get_or_create(&State { state: CLOSED }).inc_by(0);
+        let Queues { waiting, oldest_wait, running, lateness, workers, concurrency, saturation, planned } =
+            &self.queues;
+        let help = "Runs that wait for a worker, by queue, counted up to a bound";
+        registry.register("queue_waiting_runs", help, waiting.clone());
+        let help = "How long the run waits that waits longest";
+        registry.register_with_unit("queue_oldest_wait", help, unit(), oldest_wait.clone());
+        registry.register("queue_running_runs", "Runs that run, by queue", running.clone());
+        let help = "How late the run started that started latest, of the last two minutes";
+        registry.register_with_unit("queue_lateness", help, unit(), lateness.clone());
+        registry.register("queue_workers", "Workers that pull from a queue", workers.clone());
+        let help = "Attempts that fit at a time into the workers that pull from a queue";
+        registry.register("queue_concurrency", help, concurrency.clone());
+        let help = "How busy the workers are that pull from a queue, 0 to 1";
+        registry.register("queue_saturation", help, saturation.clone());
+        let help = "Slots of the next 15 minutes, by queue";
+        registry.register("queue_planned_slots", help, planned.clone());
         registry.register("worker_held_attempts", "Attempts that are being executed", self.held.clone());
         registry.register("worker_concurrency", "Attempts that fit at a time", self.concurrency.clone());
     }
@@ -223,6 +302,9 @@ impl Metrics {
             self.start_lateness.observe(seconds_between(finished.run.available_at, report.started_at));
         }
         match after.state {
+            RunState::Pending(_) if after.is_asking() => {
+                self.asked.inc();
+            }
             RunState::Pending(_) => {
                 self.retries.inc();
             }
@@ -243,6 +325,19 @@ impl Metrics {
         }
     }
 
+    /// Counts what somebody said about a run.
+    pub(crate) fn answered(&self, run: &Run) {
+        match run.state {
+            RunState::Pending(_) => {
+                self.retries.inc();
+            }
+            RunState::Failed | RunState::TimedOut => {
+                self.dead.inc();
+            }
+            RunState::Running(_) | RunState::Succeeded | RunState::Cancelled | RunState::Missed => {}
+        }
+    }
+
     fn type_of(&self, finished: &Finished) -> String {
         let Some(kind) = finished.job.spec.kind.as_deref() else { return NONE.into() };
         let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,6 +349,51 @@ impl Metrics {
         }
         types.insert(kind.into());
         kind.into()
+    }
+
+    /// Says how many breakers are set.
+    pub(crate) fn set_breakers(&self, count: impl Fn(&str) -> usize) {
+        for state in Stage::ALL {
+            self.breakers.get_or_create(&State { state }).set(count(state) as i64);
+        }
+    }
+
+    /// Counts a breaker that this node changed.
+    pub(crate) fn breaker_changed(&self, change: &Change) {
+        let state = match change {
+            Change::Set(stage) => stage.as_str(),
+            Change::Close => CLOSED,
+        };
+        self.breaker_changes.get_or_create(&State { state }).inc();
+    }
+
+    /// Says how queues are now, with the names of their tenants.
+    pub(crate) fn set_queues(&self, queues: &[(Arc<str>, QueueState)], now: Timestamp) {
+        let figures = &self.queues;
+        figures.waiting.clear();
+        figures.oldest_wait.clear();
+        figures.running.clear();
+        figures.lateness.clear();
+        figures.workers.clear();
+        figures.concurrency.clear();
+        figures.saturation.clear();
+        figures.planned.clear();
+        for (tenant, queue) in queues {
+            let counted = &queue.counted;
+            let of = OfQueue { tenant: tenant.to_string(), queue: counted.queue.to_string() };
+            let whole = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+            figures.waiting.get_or_create(&of).set(whole(counted.waiting));
+            let oldest = counted.oldest_at.map_or(0.0, |at| seconds_between(at, now));
+            figures.oldest_wait.get_or_create(&of).set(oldest);
+            figures.running.get_or_create(&of).set(whole(counted.running));
+            figures.lateness.get_or_create(&of).set(queue.lateness.unwrap_or_default().as_secs_f64());
+            figures.workers.get_or_create(&of).set(whole(queue.workers));
+            figures.concurrency.get_or_create(&of).set(whole(queue.concurrency));
+            if let Some(percent) = queue.saturation {
+                figures.saturation.get_or_create(&of).set(f64::from(percent) / 100.0);
+            }
+            figures.planned.get_or_create(&of).set(whole(queue.planned));
+        }
     }
 
     /// Says how busy the worker of this process is.
@@ -289,6 +429,9 @@ impl Collector for OfStore {
             let runs = ConstGauge::new(figures.waiting.of(lane));
             runs.encode(waiting.encode_family(&Lane { lane: lane.as_str() })?)?;
         }
+        let help = "Runs that wait, whatever for.";
+        let pending = encoder.encode_descriptor("pending_runs", help, None, MetricType::Gauge)?;
+        ConstGauge::new(figures.pending).encode(pending)?;
         let help = "Time to make a commit durable.";
         let unit = Some(&Unit::Seconds);
         let mut commits =
@@ -369,6 +512,7 @@ mod tests {
         assert!(text.contains("punctual_fire_runs_total 3"), "{text}");
         assert!(text.contains("punctual_fire_lateness_seconds_count 1"), "{text}");
         assert!(text.contains("punctual_claim_waiting_runs{lane=\"batch\"} 0"), "{text}");
+        assert!(text.contains("punctual_pending_runs 0"), "{text}");
         assert!(text.contains("punctual_store_commit_duration_seconds_count 0"), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }

@@ -14,6 +14,9 @@ use punctual_domain::placement::{self as domain, Roles};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::alarms::Alarming;
+use crate::backlog::Tallying;
+use crate::breakers::Watching;
 use crate::census::Counting;
 use crate::claim::Claiming;
 use crate::engine::Engine;
@@ -28,6 +31,9 @@ use crate::pass::{Duty, chain, drive};
 use crate::placement::{CAPACITY, Keeper};
 use crate::reclaim::Reclaiming;
 use crate::retain::Retaining;
+
+/// How long attempts stay with a worker that gives no sign of life, unless said otherwise.
+pub(crate) const LEASE: Duration = Duration::from_secs(15);
 
 /// How a node behaves.
 #[derive(Clone, Debug)]
@@ -50,7 +56,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             // Three heartbeats fit in, and a pause of the process of ten seconds is survived.
-            lease: Duration::from_secs(15),
+            lease: LEASE,
             // A dead node's slots start this late, and a second more.
             shard_lease: Duration::from_secs(5),
             name: "node".into(),
@@ -77,6 +83,8 @@ pub struct Node {
 impl Node {
     /// Takes its shards and starts the loops. The id must be new at every start of the process.
     pub async fn start(engine: Arc<Engine>, id: WorkerId, options: Options) -> Result<Node, Error> {
+        // Set once: an engine has one node.
+        let _ = engine.lease.set(options.lease);
         let (epochs, epochs_now) = watch::channel(Arc::new(Epochs::default()));
         let me = domain::Node {
             id,
@@ -101,8 +109,10 @@ impl Node {
         let retaining = Retaining { engine: Arc::clone(&engine), epochs: epochs_now.clone() };
         let lapsing = Lapsing { engine: Arc::clone(&engine), epochs: epochs_now.clone() };
         let advancing = Advancing::new(Arc::clone(&engine), epochs_now.clone());
-        // What is born from here on has the limits that are set.
+        let alarming = Alarming::new(Arc::clone(&engine), epochs_now.clone());
+        // What is born from here on has the limits that are set, and what ends is held against the alerts that are.
         engine.read_rules().await?;
+        engine.read_alerts().await?;
         firing.spawn(Firing::new(Arc::clone(&engine), epochs_now).run(quiesced.clone()));
         let claiming = Claiming::new(Arc::clone(&engine));
         let wakes = vec![Arc::clone(&engine.wakes.claimable), Arc::clone(&engine.desk.room_for_claim)];
@@ -110,8 +120,12 @@ impl Node {
         firing.spawn(drive(lapsing, clock(), Vec::new(), quiesced.clone()));
         let wakes = vec![Arc::clone(&engine.limits.waits)];
         firing.spawn(drive(advancing, clock(), wakes, quiesced.clone()));
+        let watching = Watching::new(Arc::clone(&engine));
+        firing.spawn(drive(watching, clock(), Vec::new(), quiesced.clone()));
         let wakes = vec![Arc::clone(&engine.wakes.operations)];
-        firing.spawn(drive(operating, clock(), wakes, quiesced));
+        firing.spawn(drive(operating, clock(), wakes, quiesced.clone()));
+        let wakes = vec![Arc::clone(&engine.alerts.wakes)];
+        firing.spawn(drive(alarming, clock(), wakes, quiesced));
         if engine.store.is_shared() {
             let wakes = vec![Arc::clone(&engine.wakes.news)];
             let looking = Looking { engine: Arc::clone(&engine), node: id };
@@ -122,6 +136,8 @@ impl Node {
         others.spawn(drive(reclaiming, clock(), Vec::new(), stopped.clone()));
         let wakes = vec![Arc::clone(&engine.wakes.census)];
         others.spawn(drive(Counting { engine: Arc::clone(&engine) }, clock(), wakes, stopped.clone()));
+        let tallying = Tallying { engine: Arc::clone(&engine) };
+        others.spawn(drive(tallying, clock(), Vec::new(), stopped.clone()));
         others.spawn(drive(retaining, clock(), Vec::new(), stopped));
         Ok(Node { engine, id, keeper, quiesce, stop, firing, others })
     }
@@ -135,6 +151,8 @@ impl Node {
     /// nodes.
     pub async fn quiesce(&mut self) {
         self.quiesce.send_replace(true);
+        // Who waits for runs asks another node.
+        self.engine.draining.send_replace(true);
         while self.firing.join_next().await.is_some() {}
         if let Err(error) = self.keeper.hand_over_all().await {
             tracing::warn!(error = %chain(&error), "cannot hand the shards over; others take them when the lease is over");

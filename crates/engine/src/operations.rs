@@ -15,9 +15,10 @@ use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::operation::{
     Backfill, CatchUp, Cursor, DeadLetters, Event, Kind, MoveShards, Operation,
 };
+use punctual_domain::parts;
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::timeouts;
-use punctual_domain::run::{Cause, Run, StartBy};
+use punctual_domain::run::{Cause, Run, RunState, StartBy};
 use punctual_schedule::Schedule;
 use punctual_store::{
     Birth, Due, Effect, MoveState, MoveStep, PageRequest, Refused, RunFilter, Step, Stepped, Subject,
@@ -26,6 +27,8 @@ use tokio::sync::watch;
 
 pub use punctual_store::{OperationFilter, Page};
 
+use crate::backlog::Intake;
+use crate::batches;
 use crate::bulk;
 use crate::dead_letters::DeadFilter;
 use crate::engine::Engine;
@@ -38,16 +41,17 @@ use crate::register::{busy, is_out_of_slots, spread};
 const TURNS_MAX: usize = 100;
 
 /// Runs of one step: a few milliseconds of the store's time, which others wait for.
-const STEP_MAX: usize = 250;
+pub(crate) const STEP_MAX: usize = 250;
 
 /// Runs of one pass, about: they share a commit.
 const PASS_MAX: usize = 500;
 
 /// The operation of a paused job looks this often whether it may go on.
-const HELD_FOR: SignedDuration = SignedDuration::from_secs(10);
+pub(crate) const HELD_FOR: SignedDuration = SignedDuration::from_secs(10);
 
-/// While runs of a job wait for each other and no more may, its operation looks this often whether there is room.
-const CROWDED_FOR: SignedDuration = SignedDuration::from_secs(1);
+/// While runs wait and no more may, of a job that lets them wait for each other or of a tenant, an operation looks this often
+/// whether there is room.
+pub(crate) const CROWDED_FOR: SignedDuration = SignedDuration::from_secs(1);
 
 /// Another node may have started an operation, and its wake-up does not reach this one.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_secs(5);
@@ -104,7 +108,7 @@ impl Engine {
         }
         let key = request.as_ref().map(|request| request.key.clone());
         let step = Step { operation, epoch: None, effect: Effect::Nothing, ledger: Vec::new(), request };
-        match self.heard(self.store.step(vec![step], now).await)?.into_iter().next() {
+        match self.heard(self.store.step(vec![step], now)).await?.into_iter().next() {
             Some(Ok(stepped)) => {
                 tracing::info!(operation_id = %id, kind = stepped.operation.kind.as_str(), "operation started");
                 self.wakes.operations.notify_one();
@@ -145,7 +149,7 @@ impl Engine {
             let Some(step) = plan.into_step(&operation, None, now) else {
                 return Err(Error::OperationEnded { state: operation.state.as_str() });
             };
-            match self.heard(self.store.step(vec![step], now).await)?.into_iter().next() {
+            match self.heard(self.store.step(vec![step], now)).await?.into_iter().next() {
                 Some(Ok(stepped)) => {
                     tell_end(&stepped.operation);
                     return Ok(stepped.operation);
@@ -166,14 +170,14 @@ impl Engine {
         let found = self.store.runnable(&epochs.shards(self.store.shard_count()), now, TURNS_MAX).await?;
         let mut operated = Operated { steps: 0, next_at: found.next_at };
         let (mut steps, mut operations) = (Vec::new(), Vec::new());
-        let mut runs = 0;
+        let (mut runs, mut intake) = (0, self.intake());
         for operation in found.operations {
             if runs >= PASS_MAX {
                 operated.look_at(now);
                 break;
             }
             let epoch = epochs.of(operation.id.shard());
-            let plan = self.planned(&operation, epoch, STEP_MAX, now).await?;
+            let plan = self.planned(&operation, epoch, STEP_MAX, &mut intake, now).await?;
             runs += plan.effect_runs();
             if let Some(step) = plan.into_step(&operation, Some(epoch), now) {
                 operations.push(operation.clone());
@@ -189,7 +193,7 @@ impl Engine {
                 // Runs of its job wait for each other, and there is not room for so many more.
                 Err(Refused::Overlap { room }) => {
                     let epoch = epochs.of(operation.id.shard());
-                    let plan = self.planned(&operation, epoch, room, now).await?;
+                    let plan = self.planned(&operation, epoch, room, &mut intake, now).await?;
                     let step = plan.into_step(&operation, Some(epoch), now);
                     let steps = step.into_iter().map(|step| (operation.clone(), step)).collect();
                     self.submit(steps, epochs, now).await?.into_iter().next()
@@ -200,6 +204,7 @@ impl Engine {
                 Some(Ok(stepped)) => {
                     operated.steps += 1;
                     self.tell(&stepped);
+                    self.end_stopped(&stepped.runs).await?;
                     if stepped.operation.is_running() {
                         operated.look_at(stepped.operation.resume_at);
                     }
@@ -220,9 +225,10 @@ impl Engine {
         operation: &Operation,
         epoch: Epoch,
         limit: usize,
+        intake: &mut Intake<'_>,
         now: Timestamp,
     ) -> Result<Plan, Error> {
-        match self.plan_step(operation, epoch, limit, now).await {
+        match self.plan_step(operation, epoch, limit, intake, now).await {
             Err(error) if !error.is_passing() => Ok(Plan::fail(operation, &error, now)),
             plan => plan,
         }
@@ -239,19 +245,19 @@ impl Engine {
             return Ok(Vec::new());
         }
         let all = steps.iter().map(|(_, step)| step.clone()).collect();
-        match self.heard(self.store.step(all, now).await) {
+        match self.heard(self.store.step(all, now)).await {
             Err(error) if !error.is_passing() => {}
             answers => return answers,
         }
         let mut answers = Vec::with_capacity(steps.len());
         for (operation, step) in steps {
-            let mut answer = self.heard(self.store.step(vec![step], now).await);
+            let mut answer = self.heard(self.store.step(vec![step], now)).await;
             if let Err(error) = &answer
                 && !error.is_passing()
             {
                 let epoch = epochs.of(operation.id.shard());
                 let failed = Plan::fail(&operation, error, now).into_step(&operation, Some(epoch), now);
-                answer = self.heard(self.store.step(failed.into_iter().collect(), now).await);
+                answer = self.heard(self.store.step(failed.into_iter().collect(), now)).await;
             }
             answers.extend(answer?);
         }
@@ -261,7 +267,11 @@ impl Engine {
     /// Tells the loops and the log what a step did.
     fn tell(&self, stepped: &Stepped) {
         if stepped.operation.kind.job().is_some() {
-            self.metrics.fired.inc_by(stepped.runs.len() as u64);
+            let is_born = |run: &&Run| matches!(run.state, RunState::Pending(_));
+            self.metrics.fired.inc_by(stepped.runs.iter().filter(is_born).count() as u64);
+        }
+        if matches!(stepped.operation.kind, Kind::Batch(_)) && !stepped.operation.is_running() {
+            self.told(true);
         }
         // A change of jobs may let waiting runs go to another queue, or lane, or go on.
         if !stepped.runs.is_empty() || matches!(stepped.operation.kind, Kind::ChangeJobs(_)) {
@@ -277,22 +287,28 @@ impl Engine {
         operation: &Operation,
         epoch: Epoch,
         limit: usize,
+        intake: &mut Intake<'_>,
         now: Timestamp,
     ) -> Result<Plan, Error> {
         match &operation.kind {
             Kind::Redrive(which) => {
-                let (runs, event) = self.next_dead_letters(operation, which, now).await?;
+                let Ok(room) = intake.some(operation.tenant, STEP_MAX as u64) else {
+                    return Ok(Plan::hold(operation, now + CROWDED_FOR));
+                };
+                let (runs, event) = self.next_dead_letters(operation, which, room as usize, now).await?;
                 Ok(Plan { effect: Effect::Redrive(runs), ..Plan::of(event) })
             }
             Kind::Acknowledge(which) => {
-                let (runs, event) = self.next_dead_letters(operation, which, now).await?;
+                let (runs, event) = self.next_dead_letters(operation, which, STEP_MAX, now).await?;
                 Ok(Plan { effect: Effect::Acknowledge(runs), ..Plan::of(event) })
             }
-            Kind::CatchUp(catch_up) => self.plan_slots(operation, catch_up.into(), limit, now).await,
-            Kind::Backfill(backfill) => self.plan_slots(operation, backfill.into(), limit, now).await,
+            Kind::CatchUp(catch_up) => self.plan_slots(operation, catch_up.into(), limit, intake, now).await,
+            Kind::Backfill(backfill) => self.plan_slots(operation, backfill.into(), limit, intake, now).await,
             Kind::MoveShards(which) => self.take_move_on(operation, which, epoch, now).await,
             Kind::ChangeJobs(asked) => self.plan_change(operation, asked, now).await,
             Kind::CancelRuns(which) => self.plan_cancel(operation, which, now).await,
+            Kind::Replan(which) => self.plan_replan(operation, which, now).await,
+            Kind::Batch(which) => self.plan_batch(operation, *which, intake, now).await,
         }
     }
 
@@ -320,6 +336,7 @@ impl Engine {
         &self,
         operation: &Operation,
         which: &DeadLetters,
+        limit: usize,
         now: Timestamp,
     ) -> Result<(Vec<RunId>, Event), Error> {
         let filter = RunFilter {
@@ -334,10 +351,10 @@ impl Engine {
         };
         let after = match operation.cursor {
             Cursor::Run(sequence) => Some(sequence),
-            Cursor::Start | Cursor::Slot(_) | Cursor::Job(_) => None,
+            Cursor::Start | Cursor::Slot(_) | Cursor::Job(_) | Cursor::Item(_) => None,
         };
         let narrow = DeadFilter { runs: filter, error: which.error.clone(), label: which.label.clone() };
-        let page = self.store.runs(&narrow.runs, PageRequest { after, limit: STEP_MAX }).await?;
+        let page = self.store.runs(&narrow.runs, PageRequest { after, limit }).await?;
         let event = match page.next {
             Some(next) => Event::Stepped { cursor: Cursor::Run(next), resume_at: now },
             None => Event::Succeeded,
@@ -353,6 +370,7 @@ impl Engine {
         operation: &Operation,
         owed: Owed<'_>,
         limit: usize,
+        intake: &mut Intake<'_>,
         now: Timestamp,
     ) -> Result<Plan, Error> {
         let Cursor::Slot(from) = operation.cursor else {
@@ -367,9 +385,11 @@ impl Engine {
         if let JobState::Paused(_) = job.state {
             return Ok(Plan::hold(operation, now + HELD_FOR));
         }
-        let is_over = is_out_of_slots(&stored, &*self.timetables.of(job)?, now);
         let spec = Spec { schedule: owed.schedule.clone(), ..job.spec.clone() };
-        let timetable = self.timetables.of(&Job { spec, ..Job::clone(job) })?;
+        let owing = Job { spec, ..Job::clone(job) };
+        self.learn(self.unread([&**job, &owing])).await?;
+        let is_over = is_out_of_slots(&stored, &*self.timetables.of(job)?, now);
+        let timetable = self.timetables.of(&owing)?;
         let spread = spread(&timetable);
         let slots_from = |from| {
             let slots = std::iter::successors(Some(from), |slot| timetable.next_after(*slot));
@@ -395,7 +415,16 @@ impl Engine {
             return Ok(Plan::hold(operation, now + CROWDED_FOR));
         }
         let rate = owed.rate.max(1);
-        let count = limit.min(rate as usize);
+        let parts = parts::of(job.spec.parts, owed.part, &[]);
+        // The parts of a slot are born together.
+        let each = parts.len().max(1);
+        let count = (limit / each).max(1).min(rate as usize);
+        // While as many runs wait as may, it waits too, and goes on by itself.
+        let room = intake.some(job.tenant, (count * each) as u64).unwrap_or_default();
+        let count = room as usize / each;
+        if count == 0 {
+            return Ok(Plan::hold(operation, now + CROWDED_FOR));
+        }
         let mut slots: Vec<Timestamp> = slots_from(from).take(count + 1).collect();
         let rest = slots.split_off(count.min(slots.len()));
         let starts_at = |index: usize| now + apart(rate) * index as i32;
@@ -413,9 +442,11 @@ impl Engine {
             timeouts::first_start(&job.spec.policies.timeouts, from, due_at)
         };
         let limits = self.limits_of(job);
-        let births = slots.iter().enumerate().map(|(index, slot)| Birth {
+        let of_parts = slots.iter().enumerate().flat_map(|slot| parts.iter().map(move |part| (slot, part)));
+        let births = of_parts.map(|((index, slot), part)| Birth {
             cause: owed.cause,
-            part: owed.part,
+            part: part.part,
+            parts: part.of,
             lane: Lane::Batch,
             start_by: start_by(*slot, starts_at(index)),
             overlap,
@@ -497,7 +528,7 @@ impl Plan {
     }
 
     /// Ends an operation before all is done. Slots that it still owes become an entry of the ledger.
-    fn end(operation: &Operation, event: Event, fate: Fate, now: Timestamp) -> Self {
+    pub(crate) fn end(operation: &Operation, event: Event, fate: Fate, now: Timestamp) -> Self {
         let accounted_for = operation.done + operation.failed;
         let ledger = match (&operation.kind, operation.cursor) {
             (Kind::CatchUp(catch_up), Cursor::Slot(from)) => Some(LedgerEntry {
@@ -509,6 +540,7 @@ impl Plan {
                 fate,
                 decided_at: now,
             }),
+            (Kind::Batch(_), _) => batches::skipped(operation, fate, now),
             // The slots of a backfill were accounted for when they were due.
             (
                 Kind::Redrive(_)
@@ -517,7 +549,8 @@ impl Plan {
                 | Kind::Backfill(_)
                 | Kind::MoveShards(_)
                 | Kind::ChangeJobs(_)
-                | Kind::CancelRuns(_),
+                | Kind::CancelRuns(_)
+                | Kind::Replan(_),
                 _,
             ) => None,
         };
@@ -525,7 +558,7 @@ impl Plan {
     }
 
     /// Nothing now.
-    fn hold(operation: &Operation, resume_at: Timestamp) -> Self {
+    pub(crate) fn hold(operation: &Operation, resume_at: Timestamp) -> Self {
         Plan::of(Event::Stepped { cursor: operation.cursor, resume_at })
     }
 
@@ -540,6 +573,7 @@ impl Plan {
             Effect::Redrive(runs) | Effect::Acknowledge(runs) => runs.len(),
             Effect::Births { births, .. } => births.len(),
             Effect::Change(puts) => puts.len(),
+            Effect::Message(_) => 1,
             Effect::Cancel(cancellations) => cancellations.len(),
         }
     }

@@ -1,7 +1,8 @@
 //! Reclaims what dead workers held.
 //!
 //! Runs every so often, and once a lease after the store was out of reach. Promise: an attempt whose worker is gone
-//! is over after one lease, is decided by the same code as a report, and does not count as a failure of the job.
+//! is over after one lease, is decided by the same code as a report, and does not count as a failure of the job. One whose receiver has
+//! not reported in time has timed out ([`crate::entrust`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::Report;
 use punctual_domain::run::Run;
-use punctual_domain::work::Finished;
+use punctual_domain::work::{Finished, Held};
 use punctual_store::Shards;
 
 use crate::engine::Engine;
@@ -32,12 +33,17 @@ impl Engine {
             .zip(jobs)
             .filter_map(|(run, stored)| {
                 let held = run.lease()?;
-                let report = Some(Report::lost(held.claimed_at, now));
-                Some(Finished { worker: held.worker, job: stored?.job, report, run })
+                self.handed.take(held.worker, Held::from(&run));
+                let job = stored?.job;
+                let report = Some(match run.receiver() {
+                    Some(terms) => terms.overdue(&job.spec.policies, &run, now),
+                    None => Report::lost(held.claimed_at, now),
+                });
+                Some(Finished { worker: held.worker, job, report, run })
             })
             .collect();
         // A report that came in between wins: its run is not ours to end any more.
-        let runs: Vec<Run> = self.complete(finished).await?.into_iter().flatten().collect();
+        let runs: Vec<Run> = self.conclude(finished).await?.into_iter().flatten().collect();
         self.metrics.reclaimed.inc_by(runs.len() as u64);
         Ok(runs)
     }
@@ -76,6 +82,8 @@ impl Duty for Reclaiming {
             self.is_cut_off = false;
             self.not_before = self.engine.clock.now() + self.lease();
         }
+        // Signs of life come three times in a lease; whoever comes back is asked for in the store.
+        self.engine.handed.forget_silent(now.saturating_sub(self.lease() * 2).unwrap_or(now));
         if now < self.not_before {
             return Ok(Next::At(self.not_before));
         }
@@ -83,7 +91,10 @@ impl Duty for Reclaiming {
             Ok(runs) if runs.len() >= BATCH => Ok(Next::Now),
             Ok(runs) => {
                 if !runs.is_empty() {
-                    tracing::warn!(runs = runs.len(), "reclaimed from workers that gave no sign of life");
+                    tracing::warn!(
+                        runs = runs.len(),
+                        "reclaimed from workers and receivers that were not heard of in time"
+                    );
                 }
                 Ok(Next::At(now + self.lease() / 3))
             }

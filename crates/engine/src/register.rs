@@ -1,8 +1,8 @@
-//! Registers jobs: creates, changes, pauses, resumes, deletes and triggers them.
+//! Registers jobs: creates, changes, pauses, resumes and deletes them.
 //!
 //! Runs when the API, the CLI or an import asks. Promise: when it returns, the job is durable and its due
 //! entry in place; an edit fires nothing by itself and loses no slot that was due, because the store carries
-//! an unfired slot over in the same commit.
+//! an unfired slot over in the same commit. A run that somebody asks for is refused while as many wait as may.
 
 use std::sync::Arc;
 
@@ -11,17 +11,20 @@ use punctual_domain::id::{JobId, ShardId, TenantId, Version};
 use punctual_domain::job::{Before, Carried, Job, JobState, Pause, Spec};
 use punctual_domain::ledger::{Fate, LedgerEntry};
 use punctual_domain::policy::catch_up::CatchUp;
-use punctual_domain::policy::limit::Limits;
 use punctual_domain::policy::overlap::Overlap;
-use punctual_domain::policy::timeouts;
 use punctual_domain::run::{Cause, Run};
+use punctual_domain::work::Leased;
 use punctual_schedule::every::Origin;
 use punctual_schedule::{Kind, Progress, Timetable};
 use punctual_store::{
-    Birth, Carry, CarryTo, Due, DueKey, DueWhen, Expect, OpenRuns, PageRequest, Put, Refused, RunFilter,
-    Stored, Subject, Trigger,
+    Birth, Carry, CarryTo, Due, DueKey, DueWhen, Expect, PageRequest, Put, Refused, RunFilter, Stored,
+    Subject,
 };
 
+use crate::backlog::Intake;
+use crate::changes::{Change, check_type, delete, edit, resume, resumed, stop};
+use crate::create::{birth, new_job, new_put};
+use crate::desk::Pulled;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::counts_from_completion;
@@ -51,7 +54,7 @@ pub enum Waiting {
 const RECENT: usize = 100;
 
 /// A change that meets another one is tried again this often.
-const TRIES: usize = 5;
+pub(crate) const TRIES: usize = 5;
 
 impl Engine {
     /// Registers new jobs. Each stands for itself.
@@ -70,13 +73,30 @@ impl Engine {
         specs: Vec<(Spec, Option<Subject>)>,
         answer: impl Fn(&Registered, &mut Subject) + Send,
     ) -> Result<Vec<Result<Registered, Error>>, Error> {
+        let named = specs.iter().flat_map(|(spec, _)| spec.schedule.calendars.iter().cloned());
+        self.learn_anew(tenant, named.collect()).await?;
         let now = self.clock.now();
         let mut answers: Vec<Option<Result<Registered, Error>>> = Vec::new();
         let (mut puts, mut places) = (Vec::new(), Vec::new());
+        let mut intake = self.intake();
+        // A run of now is born leased to whoever waits for it.
+        let mut pulled = Pulled::new(&self.desk);
         for (spec, request) in specs {
-            let prepared = self.prepare(tenant, spec, request, now);
+            if let Err(error) = self.check_links(tenant, None, &spec).await {
+                answers.push(Some(Err(error)));
+                continue;
+            }
+            let prepared = match self.prepare(tenant, spec, request, now) {
+                Ok((put, registered)) => {
+                    self.with_room(put, &mut intake, now).await.map(|put| (put, registered))
+                }
+                Err(error) => Err(error),
+            };
             match prepared {
                 Ok((mut put, registered)) => {
+                    if let Some(birth) = &mut put.birth {
+                        birth.claimed_by = pulled.take(&put.job.spec);
+                    }
                     if let Some(request) = &mut put.request {
                         answer(&registered, request);
                     }
@@ -90,13 +110,18 @@ impl Engine {
         let request_key = |put: &Put| put.request.as_ref().map(|request| request.key.clone());
         let requests: Vec<Option<String>> = puts.iter().map(request_key).collect();
         let dues: Vec<Due> = puts.iter().filter_map(|put| put.due).collect();
-        let has_births = puts.iter().any(|put| put.birth.is_some());
         let has_limits = puts.iter().flat_map(|put| &put.birth).any(|birth| !birth.limits.is_empty());
-        let stored = self.heard(self.store.put_jobs(puts, now).await)?;
+        let stored = self.heard(self.store.put_born(puts, now)).await?;
+        let born = places.iter().zip(&stored).filter_map(|((_, registered), answer)| {
+            let run = answer.as_ref().ok()?.clone()?;
+            Some(Leased { run, job: Arc::clone(&registered.job), checkpoint: None })
+        });
+        let (leased, waiting): (Vec<Leased>, Vec<Leased>) = born.partition(|one| pulled.is_for(&one.run));
+        pulled.give(leased);
         // Telling of one that was refused does no harm.
         self.metrics.registered.inc_by(stored.iter().filter(|answer| answer.is_ok()).count() as u64);
         self.wakes.offer(dues);
-        if has_births {
+        if !waiting.is_empty() {
             self.wakes.claimable();
         }
         if has_limits {
@@ -104,11 +129,37 @@ impl Engine {
         }
         for (((place, registered), answer), request) in places.into_iter().zip(stored).zip(requests) {
             answers[place] = Some(match answer {
-                Ok(()) => Ok(registered),
+                Ok(_) => Ok(registered),
                 Err(refused) => Err(self.refused(refused, &registered.job, request.as_deref(), now).await?),
             });
         }
         Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// A put whose run may wait; refused if as many wait as may, unless it was done before.
+    async fn with_room(&self, put: Put, intake: &mut Intake<'_>, now: Timestamp) -> Result<Put, Error> {
+        if put.birth.is_none() {
+            return Ok(put);
+        }
+        self.must_have_room(put.job.tenant, put.request.as_ref(), intake, now).await?;
+        Ok(put)
+    }
+
+    /// Refuses a run that somebody asks for if as many wait as may. What was asked for before is told, as ever.
+    pub(crate) async fn must_have_room(
+        &self,
+        tenant: TenantId,
+        request: Option<&Subject>,
+        intake: &mut Intake<'_>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let Err(full) = intake.one(tenant) else { return Ok(()) };
+        if let Some(request) = request
+            && let Some(known) = self.store.request(tenant, &request.key, now).await?
+        {
+            return Err(Error::Repeated(Box::new(known)));
+        }
+        Err(self.too_many(tenant, full).await?)
     }
 
     fn prepare(
@@ -124,44 +175,39 @@ impl Engine {
             Some(name) => ShardId::of(tenant, name, shards),
             None => ShardId((self.entropy.bits() % u64::from(shards)) as u16),
         };
+        check_type(None, &spec)?;
         let id = JobId::new(now, shard, self.entropy.bits());
-        let job = Arc::new(Job {
-            id,
-            tenant,
-            version: Version::FIRST,
-            state: JobState::Active,
-            spec,
-            created_at: now,
-            updated_at: now,
-            carried: None,
-            changes: Vec::new(),
-        });
-        let timetable = self.timetables.of(&job)?;
-        let mut put = Put {
-            expect: Expect::Absent,
-            due: None,
-            due_when: DueWhen::Always,
-            carry: None,
-            unfired: Vec::new(),
-            birth: None,
-            open_runs: OpenRuns::Keep,
-            limits: Limits::NONE,
-            lets_overlap: false,
-            ledger: Vec::new(),
-            request,
-            job,
-        };
+        let job = Arc::new(new_job(id, tenant, spec.of(tenant), now));
+        let timetable = self.timetables.of_new(&job)?;
+        let mut put = new_put(job, request);
+        let has_calendars = !put.job.spec.schedule.calendars.is_empty();
         let next_slot = match put.job.spec.schedule.kind {
+            // Where its calendars move it to another day, it is due then.
+            Kind::Now if has_calendars && timetable.must_fire_after(now)? > now => {
+                let slot = timetable.must_fire_after(now)?;
+                put.due = Some(due(&put.job, &timetable, slot));
+                Some(slot)
+            }
+            // Its parts or items are born when it is fired, which is at once.
+            Kind::Now if put.job.spec.parts.is_some() || put.job.spec.batch.is_some() => {
+                put.due = Some(due(&put.job, &timetable, now));
+                Some(now)
+            }
             Kind::Now => {
                 let birth = birth(&put.job, Cause::Schedule, now, 0, None);
                 put.birth = Some(Birth { limits: self.limits_of(&put.job), ..birth });
                 Some(now)
             }
-            _ => {
-                let slot = first_slot(&put.job, &timetable, now)?;
-                put.due = Some(due(&put.job, &timetable, slot));
-                Some(slot)
-            }
+            _ => match first_slot(&put.job, &timetable, now) {
+                Ok(slot) => {
+                    put.due = Some(due(&put.job, &timetable, slot));
+                    Some(slot)
+                }
+                Err(_) => {
+                    self.must_fire(&put.job, &timetable, now)?;
+                    None
+                }
+            },
         };
         let registered = Registered { job: Arc::clone(&put.job), next_slot, is_unchanged: false };
         Ok((put, registered))
@@ -176,7 +222,10 @@ impl Engine {
         spec: Spec,
         waiting: Waiting,
     ) -> Result<Registered, Error> {
-        self.change(tenant, id, expected, |old, now| Ok(edit(old, spec.clone(), waiting, now))).await
+        if !spec.links.is_empty() {
+            self.check_links(tenant, Some(&self.find(tenant, id).await?.job), &spec).await?;
+        }
+        self.change(tenant, id, expected, |old, now| edit(old, spec.clone(), waiting, now)).await
     }
 
     /// Creates the job with a key, or changes it. The second answer says whether it is new.
@@ -254,7 +303,7 @@ impl Engine {
             puts.push(put);
         }
         let dues: Vec<Option<Due>> = puts.iter().map(|put| put.due).collect();
-        let answers = self.heard(self.store.put_jobs(puts, now).await)?;
+        let answers = self.heard(self.store.put_jobs(puts, now)).await?;
         for ((entry, due), answer) in entries.into_iter().zip(dues).zip(answers) {
             match answer {
                 Ok(()) => {
@@ -277,48 +326,25 @@ impl Engine {
         self.change(tenant, id, expected, |old, now| Ok(Some(delete(old, now)))).await
     }
 
-    /// Runs a job now, whatever its schedule says.
-    pub async fn trigger(
-        &self,
-        tenant: TenantId,
-        id: JobId,
-        correlation_id: Option<Arc<str>>,
-        request: Option<Subject>,
-    ) -> Result<Run, Error> {
-        for _ in 0..TRIES {
-            let now = self.clock.now();
-            let stored = self.find(tenant, id).await?;
-            // Two triggers of the same millisecond are two runs: the part keeps them apart.
-            let part = self.entropy.bits() as u32;
-            let birth = birth(&stored.job, Cause::Trigger, now, part, correlation_id.clone());
-            let birth = Birth { limits: self.limits_of(&stored.job), ..birth };
-            let version = stored.job.version;
-            let timetable = self.timetables.of(&stored.job);
-            let is_over = timetable.is_ok_and(|timetable| is_out_of_slots(&stored, &timetable, now));
-            let trigger = Trigger { job: id, version, birth, is_over, request: request.clone() };
-            match self.heard(self.store.trigger(vec![trigger], now).await)?.into_iter().next() {
-                Some(Ok(run)) => {
-                    self.wakes.claimable();
-                    self.note_limited(&run);
-                    return Ok(run);
-                }
-                Some(Err(Refused::WrongVersion { .. })) => {}
-                Some(Err(refused)) => {
-                    let request = request.as_ref().map(|request| request.key.as_str());
-                    return Err(self.refused(refused, &stored.job, request, now).await?);
-                }
-                None => break,
-            }
-        }
-        Err(busy())
-    }
-
     pub(crate) async fn find(&self, tenant: TenantId, id: JobId) -> Result<Stored, Error> {
         let found = self.store.jobs(&[id]).await?.into_iter().next().flatten();
-        found.filter(|stored| stored.job.tenant == tenant).ok_or_else(|| Error::JobNotFound(id.to_string()))
+        let found = found.filter(|stored| stored.job.tenant == tenant);
+        let stored = found.ok_or_else(|| Error::JobNotFound(id.to_string()))?;
+        self.learn(self.unread([&*stored.job])).await?;
+        Ok(stored)
     }
 
-    async fn change(
+    /// Refuses a schedule that has no slot after now, unless its calendars may come to allow one.
+    pub(crate) fn must_fire(&self, job: &Job, timetable: &Timetable, now: Timestamp) -> Result<(), Error> {
+        if job.waits_for_calendars(0, now) {
+            self.timetables.bare(job)?.must_fire_after(now)?;
+            return Ok(());
+        }
+        timetable.must_fire_after(now)?;
+        Ok(())
+    }
+
+    pub(crate) async fn change(
         &self,
         tenant: TenantId,
         id: JobId,
@@ -342,7 +368,7 @@ impl Engine {
             let is_strict = attempt < TRIES;
             let (put, registered) = self.prepare_change(&stored, change, last_slot, now, is_strict).await?;
             let dues: Vec<Due> = dues(&put).collect();
-            match self.heard(self.store.put_jobs(vec![put], now).await)?.into_iter().next() {
+            match self.heard(self.store.put_jobs(vec![put], now)).await?.into_iter().next() {
                 Some(Ok(())) => {
                     self.wakes.offer(dues);
                     self.wakes.claimable(); // Waiting runs may have another lane or queue by now.
@@ -369,13 +395,24 @@ impl Engine {
         now: Timestamp,
         is_strict: bool,
     ) -> Result<(Put, Registered), Error> {
-        let timetable = self.timetables.of(&change.job)?;
+        self.learn(self.unread([&*old.job])).await?;
+        let is_new_schedule = old.job.spec.schedule != change.job.spec.schedule;
+        let timetable = match is_new_schedule {
+            true => {
+                let named = change.job.spec.schedule.calendars.iter().cloned();
+                self.learn_anew(change.job.tenant, named.collect()).await?;
+                self.timetables.of_new(&change.job)?
+            }
+            false => self.timetables.of(&change.job)?,
+        };
         let was_due = old.job.is_active() && !counts_from_completion(&old.job);
+        let has_calendars = !old.job.spec.schedule.calendars.is_empty();
         let from_completion = counts_from_completion(&change.job);
+        let mut oldest = None;
         let (mut candidates, carry_to) = match was_due {
             true => {
                 let spread = spread(&*self.timetables.of(&old.job)?);
-                let oldest = self.oldest_due(now + spread).await?;
+                oldest = self.oldest_due(now + spread).await?;
                 (self.unfired_candidates(&old.job, oldest, now)?, change.carry_to)
             }
             // Periods from completion carry nothing over: an idle job's next slot is computed anew, and an open
@@ -391,12 +428,22 @@ impl Engine {
             // A paused job has no due entry that would tell what was fired before.
             last_slot = self.last_slot(old.job.id).await?;
         }
+        // Calendars may have been changed since it was planned: its entry is where they had it then, or nowhere.
+        let mut planned = None;
+        if was_due && has_calendars {
+            planned =
+                self.planned_entry(old, oldest, last_slot.map_or(now, |slot| slot.max(now)), now).await?;
+            if planned.is_none() && last_slot.is_none() {
+                last_slot = self.last_slot(old.job.id).await?;
+                planned =
+                    self.planned_entry(old, oldest, last_slot.map_or(now, |slot| slot.max(now)), now).await?;
+            }
+        }
         // Editing never fires, and a clock that steps back never fires twice.
         let from = last_slot.map_or(now, |slot| slot.max(now));
         let next_slot = next_slot(&change.job, &timetable, progress, from);
-        let is_new_schedule = old.job.spec.schedule != change.job.spec.schedule;
         if change.job.is_active() && is_new_schedule && next_slot.is_none() {
-            timetable.must_fire_after(now)?;
+            self.must_fire(&change.job, &timetable, now)?;
         }
         // Between deciding and committing, the slot may be fired under the old version.
         let mut unfired = Vec::new();
@@ -406,6 +453,8 @@ impl Engine {
             unfired.push(first);
             let carried = Carried { at: first.key.at, slot: first.slot };
             change.job.carried = (carry_to == CarryTo::Due).then_some(carried);
+        } else if was_due && has_calendars {
+            unfired.extend(planned);
         } else if was_due && (next_slot.is_some() || is_strict) {
             let old_timetable = self.timetables.of(&old.job)?;
             if let Some(slot) = old_timetable.next_given(from, old.progress) {
@@ -452,13 +501,14 @@ impl Engine {
     pub(crate) async fn last_slot(&self, job: JobId) -> Result<Option<Timestamp>, Error> {
         let filter = RunFilter { job: Some(job), ..RunFilter::default() };
         let runs = self.store.runs(&filter, PageRequest::first(RECENT)).await?.items;
-        let fired = runs.iter().filter(|run| run.cause == Cause::Schedule).map(|run| run.scheduled_for).max();
+        let of_schedule = |run: &&Run| matches!(run.cause, Cause::Schedule | Cause::Batch);
+        let fired = runs.iter().filter(of_schedule).map(|run| run.scheduled_for).max();
         let accounted =
             self.store.ledger(job, PageRequest::first(1)).await?.items.first().map(|entry| entry.to);
         Ok(fired.max(accounted))
     }
 
-    async fn refused(
+    pub(crate) async fn refused(
         &self,
         refused: Refused,
         job: &Job,
@@ -481,6 +531,8 @@ impl Engine {
             | Refused::NotDue
             | Refused::NoRun
             | Refused::StaleStep
+            | Refused::DocumentChanged
+            | Refused::CheckpointTooLarge
             | Refused::Lifecycle(_) => busy(),
         })
     }
@@ -494,86 +546,6 @@ pub(crate) fn dues(put: &Put) -> impl Iterator<Item = Due> {
     put.due.into_iter().chain(carried)
 }
 
-/// A decided change of a job.
-pub(crate) struct Change {
-    pub(crate) job: Job,
-    carry_to: CarryTo,
-    open_runs: OpenRuns,
-    /// Slots since then are skipped and accounted for.
-    skipped_since: Option<Timestamp>,
-}
-
-/// Another spec, unless it is the same.
-pub(crate) fn edit(old: &Job, spec: Spec, waiting: Waiting, now: Timestamp) -> Option<Change> {
-    (old.spec != spec).then(|| Change {
-        job: Job { spec, ..changed(old, now) },
-        carry_to: CarryTo::Due,
-        open_runs: match waiting {
-            Waiting::Keep => OpenRuns::Keep,
-            Waiting::Update => OpenRuns::Update,
-        },
-        skipped_since: None,
-    })
-}
-
-/// A pause, unless it is paused until then already.
-pub(crate) fn stop(old: &Job, pause: &Pause, now: Timestamp) -> Result<Option<Change>, Error> {
-    // The store counts in milliseconds.
-    let until = pause.until.and_then(|until| Timestamp::from_millisecond(until.as_millisecond()).ok());
-    match &old.state {
-        JobState::Paused(current) if current.until == until => Ok(None),
-        // It stays paused, to another time.
-        JobState::Paused(current) => Ok(Some(Change {
-            job: Job {
-                state: JobState::Paused(Pause { since: current.since, until, ..pause.clone() }),
-                ..changed(old, now)
-            },
-            carry_to: CarryTo::Nothing,
-            open_runs: OpenRuns::Keep,
-            skipped_since: None,
-        })),
-        JobState::Active => Ok(Some(Change {
-            job: Job {
-                state: JobState::Paused(Pause { since: now, until, ..pause.clone() }),
-                ..changed(old, now)
-            },
-            carry_to: CarryTo::Ledger(Fate::SkippedPause),
-            open_runs: OpenRuns::Keep,
-            skipped_since: None,
-        })),
-        state => Err(Error::WrongState { state: state.as_str(), action: "paused" }),
-    }
-}
-
-/// The end of a pause, unless it is not paused.
-pub(crate) fn resume(old: &Job, now: Timestamp) -> Result<Option<Change>, Error> {
-    match &old.state {
-        JobState::Active => Ok(None),
-        JobState::Paused(pause) => Ok(Some(resumed(old, pause, now))),
-        state => Err(Error::WrongState { state: state.as_str(), action: "resumed" }),
-    }
-}
-
-/// The end of a job.
-pub(crate) fn delete(old: &Job, now: Timestamp) -> Change {
-    Change {
-        job: Job { state: JobState::Deleted, ..changed(old, now) },
-        carry_to: CarryTo::Nothing,
-        open_runs: OpenRuns::CancelPending,
-        skipped_since: None,
-    }
-}
-
-/// A paused job goes on; its slots in between are skipped.
-fn resumed(old: &Job, pause: &Pause, now: Timestamp) -> Change {
-    Change {
-        job: Job { state: JobState::Active, ..changed(old, now) },
-        carry_to: CarryTo::Nothing,
-        open_runs: OpenRuns::Keep,
-        skipped_since: Some(pause.since),
-    }
-}
-
 pub(crate) fn busy() -> Error {
     Error::Store(punctual_store::Error::Unavailable {
         reason: "the job is being changed by others; try again".into(),
@@ -584,10 +556,6 @@ pub(crate) fn busy() -> Error {
 fn lets_overlap(old: &Job, new: &Job) -> bool {
     let policy = |job: &Job| job.spec.policies.overlap;
     policy(old) != policy(new) && policy(new) == Overlap::Allow
-}
-
-fn changed(old: &Job, now: Timestamp) -> Job {
-    Job { version: old.version.next(), updated_at: now, ..old.clone() }
 }
 
 /// The first slot of a new job. A single time that has just passed is still taken, within its catch-up window.
@@ -630,7 +598,10 @@ pub(crate) fn is_out_of_slots(stored: &Stored, timetable: &Timetable, now: Times
     // An open run brings the next slot of a period from completion.
     let is_waiting =
         counts_from_completion(job) && job.max_fires().is_none_or(|most| stored.progress.fired < most.get());
-    job.is_active() && next_slot(job, timetable, stored.progress, now).is_none() && !is_waiting
+    job.is_active()
+        && next_slot(job, timetable, stored.progress, now).is_none()
+        && !is_waiting
+        && !job.waits_for_calendars(stored.progress.fired, now)
 }
 
 /// The entry that ends a job's pause, if it ends by itself.
@@ -651,27 +622,6 @@ pub(crate) fn due(job: &Job, timetable: &Timetable, slot: Timestamp) -> Due {
         key: DueKey { at, lane: job.spec.lane, tenant: job.tenant, job: job.id },
         version: job.version,
         slot,
-    }
-}
-
-fn birth(job: &Job, cause: Cause, at: Timestamp, part: u32, correlation_id: Option<Arc<str>>) -> Birth {
-    Birth {
-        cause,
-        scheduled_for: at,
-        part,
-        available_at: at,
-        start_by: timeouts::first_start(&job.spec.policies.timeouts, at, at),
-        kind: job.spec.kind.as_deref().map(Arc::from),
-        queue: Arc::clone(&job.spec.queue),
-        requires: job.spec.requires.clone(),
-        lane: job.spec.lane,
-        priority: job.spec.priority,
-        retention: job.spec.policies.retention,
-        correlation_id: correlation_id.or_else(|| job.spec.correlation_id.clone()),
-        claimed_by: None,
-        overlap: job.spec.policies.overlap,
-        previous: None,
-        limits: Limits::NONE,
     }
 }
 

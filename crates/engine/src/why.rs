@@ -9,7 +9,8 @@ use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, TenantId};
 use punctual_domain::job::{Before, Job, JobState, Spec};
-use punctual_domain::run::{Cause, Run, WaitingFor};
+use punctual_domain::ledger::Fate;
+use punctual_domain::run::{Cause, Run, RunState, WaitingFor};
 use punctual_domain::why::{Answer, Facts, explain, slot_at};
 use punctual_domain::{LedgerEntry, Placement};
 use punctual_schedule::{Schedule, Timetable, Zone};
@@ -77,7 +78,10 @@ impl Engine {
     /// A job of a tenant, deleted or not.
     pub(crate) async fn find_kept(&self, tenant: TenantId, id: JobId) -> Result<Stored, Error> {
         let found = self.store.kept_jobs(&[id]).await?.into_iter().next().flatten();
-        found.filter(|stored| stored.job.tenant == tenant).ok_or_else(|| Error::JobNotFound(id.to_string()))
+        let found = found.filter(|stored| stored.job.tenant == tenant);
+        let stored = found.ok_or_else(|| Error::JobNotFound(id.to_string()))?;
+        self.learn(self.unread([&*stored.job])).await?;
+        Ok(stored)
     }
 
     /// A job of a tenant, deleted or not, as long as its history is kept.
@@ -104,8 +108,13 @@ impl Engine {
             None => self.lately(job, now),
         };
         let (slot, found) = self.slot_and_run(&stored, &then, at, now).await?;
-        let entry = match slot {
-            Some(slot) if found.is_none() => self.entry_of(id, slot).await?,
+        // What a calendar excluded is no slot, though it was planned as one.
+        let planned = at.filter(|_| !job.spec.schedule.calendars.is_empty());
+        let entry = match slot.or(planned) {
+            Some(time) if found.is_none() => {
+                let entry = self.entry_of(id, time).await?;
+                entry.filter(|entry| slot.is_some() || entry.fate == Fate::SkippedCalendar)
+            }
             _ => None,
         };
         let found = match (found, slot, &entry) {
@@ -119,6 +128,11 @@ impl Engine {
         let ahead = self.ahead(job, found.as_ref(), entry.as_ref()).await?;
         let placement = self.placement().await?;
         let run = found.as_ref().map(|found| &found.run);
+        let breaker = run.and_then(Run::waits_for_breaker).and_then(|name| self.breakers.named(name));
+        // A slot that was reached is judged by the calendars of when that was decided.
+        let judged =
+            entry.as_ref().map(|entry| (entry.from, Some(entry.decided_at))).or(at.map(|at| (at, None)));
+        let excluded_by = judged.map(|(at, by)| self.excluded_by(job, at, by)).unwrap_or_default();
         let facts = Facts {
             now,
             job,
@@ -128,6 +142,7 @@ impl Engine {
             replaced_at: then.replaced_at,
             current: current.as_deref(),
             bare: then.bare.as_deref(),
+            excluded_by: &excluded_by,
             slot,
             next: seen.as_ref().and_then(|seen| seen.next_fire_at),
             is_over: seen.as_ref().is_some_and(super::history::Seen::is_ended),
@@ -139,8 +154,16 @@ impl Engine {
             },
             entry: entry.as_ref(),
             ahead: ahead.as_ref(),
-            is_met: run.is_none_or(|run| is_met(&placement, run)),
-            is_served: match run.is_some_and(|run| self.desk.serves(&run.queue)) {
+            is_met: match run {
+                Some(run) if run.requires.are_pulling() => {
+                    self.is_pulled(run.tenant, &run.queue, &run.requires.in_company()).await?
+                }
+                Some(run) => is_met(&placement, run),
+                None => true,
+            },
+            breaker: breaker.as_deref(),
+            is_served: match run.is_some_and(|run| run.requires.are_pulling() || self.desk.serves(&run.queue))
+            {
                 true => Some(true),
                 // The workers of other nodes do not say what they serve.
                 false => (!self.store.is_shared()).then_some(false),
@@ -153,15 +176,25 @@ impl Engine {
     /// The slots of a job by the schedule that it had at a time.
     pub(crate) fn then(&self, job: &Job, at: Timestamp) -> Then {
         match job.schedule_at(at) {
-            Some((schedule, replaced_at)) => self.by(job, schedule, replaced_at),
+            Some((schedule, replaced_at)) => self.by(job, schedule, replaced_at, Some(at)),
             None => Then { timetable: None, bare: None, replaced_at: None },
         }
     }
 
-    pub(crate) fn by(&self, job: &Job, schedule: &Schedule, replaced_at: Option<Timestamp>) -> Then {
+    /// The slots of a schedule, by its calendars as they are or as they were at a time.
+    pub(crate) fn by(
+        &self,
+        job: &Job,
+        schedule: &Schedule,
+        replaced_at: Option<Timestamp>,
+        at: Option<Timestamp>,
+    ) -> Then {
         let with = |schedule: Schedule| {
             let job = Job { spec: Spec { schedule, ..job.spec.clone() }, ..job.clone() };
-            self.timetables.of(&job).ok()
+            match at {
+                Some(at) => self.timetables.as_of(&job, at).ok(),
+                None => self.timetables.of(&job).ok(),
+            }
         };
         let mut bare = schedule.clone();
         bare.calendars.clear();
@@ -171,14 +204,16 @@ impl Engine {
 
     /// The schedule that named the latest slot: the one before, if the current one has named none since it was set.
     fn lately(&self, job: &Job, now: Timestamp) -> Then {
-        let current = self.by(job, &job.spec.schedule, None);
+        let current = self.by(job, &job.spec.schedule, None, None);
         let slot = current.timetable.as_ref().and_then(|timetable| latest(timetable, now));
         let replaced = job.changes.iter().rev().find_map(|change| match &change.until {
             Before::Schedule(schedule) => Some((change.at, schedule)),
             Before::Pause(_) => None,
         });
         match replaced {
-            Some((at, schedule)) if slot.is_none_or(|slot| slot <= at) => self.by(job, schedule, Some(at)),
+            Some((at, schedule)) if slot.is_none_or(|slot| slot <= at) => {
+                self.by(job, schedule, Some(at), Some(at))
+            }
             _ => current,
         }
     }
@@ -246,7 +281,16 @@ impl Engine {
         };
         let runs = self.store.runs(&filter, PageRequest::first(LOOKED_AT)).await?.items;
         let of_slot = || runs.iter().filter(|run| second(run.scheduled_for) == second(slot));
-        let run = of_slot().find(|run| run.cause == Cause::Schedule).or_else(|| of_slot().next());
+        // Of a slot in parts or items, the one that somebody has to do something about.
+        let weight = |run: &&Run| match run.state {
+            RunState::Failed | RunState::TimedOut => 0,
+            RunState::Pending(_) | RunState::Running(_) => 1,
+            RunState::Cancelled | RunState::Missed => 2,
+            RunState::Succeeded => 3,
+        };
+        let is_of_schedule = |run: &&Run| matches!(run.cause, Cause::Schedule | Cause::Batch);
+        let of_schedule = of_slot().filter(is_of_schedule).min_by_key(weight);
+        let run = of_schedule.or_else(|| of_slot().next());
         match run {
             Some(run) => Ok(self.store.run(run.id()).await?),
             None => Ok(None),
@@ -275,12 +319,12 @@ impl Engine {
         entry: Option<&LedgerEntry>,
     ) -> Result<Option<Run>, Error> {
         let is_behind = found.is_some_and(|found| found.run.is_behind());
-        if !is_behind && entry.is_none_or(|entry| entry.fate != punctual_domain::ledger::Fate::SkippedOverlap)
-        {
+        if !is_behind && entry.is_none_or(|entry| entry.fate != Fate::SkippedOverlap) {
             return Ok(None);
         }
         let running = RunFilter { job: Some(job.id), state: Some("running"), ..RunFilter::default() };
-        let waiting = [WaitingFor::Retry, WaitingFor::Capacity, WaitingFor::Time].map(|waiting| RunFilter {
+        let waiting = [WaitingFor::Answer, WaitingFor::Retry, WaitingFor::Capacity, WaitingFor::Time];
+        let waiting = waiting.map(|waiting| RunFilter {
             job: Some(job.id),
             waiting_for: Some(waiting),
             ..RunFilter::default()
@@ -314,7 +358,7 @@ fn latest(timetable: &Timetable, by: Timestamp) -> Option<Timestamp> {
 }
 
 fn is_met(placement: &Placement, run: &Run) -> bool {
-    placement.nodes.iter().any(|(node, _)| node.roles.worker && node.labels.meet(&run.requires))
+    placement.nodes.iter().any(|(node, _)| node.roles.worker && node.labels.meet(&run.requires.in_company()))
 }
 
 fn owner(placement: &Placement, job: JobId) -> Option<&str> {

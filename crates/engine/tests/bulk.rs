@@ -350,7 +350,15 @@ fn ended_jobs_are_deleted_by_their_state_and_have_no_use_for_a_pause() {
     for run in open {
         let held = punctual_store::Held::from(&run);
         let verdict = punctual_domain::lifecycle::Verdict::Cancel;
-        let conclusion = punctual_store::Conclusion { worker, held, report: None, verdict, successor: None };
+        let conclusion = punctual_store::Conclusion {
+            worker,
+            held,
+            report: None,
+            verdict,
+            successor: None,
+            messages: Vec::new(),
+            limits: None,
+        };
         block_on(world.store.complete(vec![conclusion], world.clock.now())).unwrap().remove(0).unwrap();
     }
     let id = start(&world, Jobs::default(), stop());

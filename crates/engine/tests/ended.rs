@@ -158,7 +158,7 @@ fn the_key_of_an_ended_job_is_its_own_until_it_goes() {
 fn a_job_that_was_brought_back_is_not_forgotten() {
     let world = World::new();
     let mut short = spec("@at 2026-01-01T12:10:00Z");
-    short.policies.retention = Retention::Day;
+    short.policies.retention = Retention::Day.into();
     let id = world.try_register(short.clone()).unwrap().job.id;
     world.advance(SignedDuration::from_mins(10));
     run_all(&world);
@@ -174,7 +174,7 @@ fn a_job_that_was_brought_back_is_not_forgotten() {
 fn a_run_that_is_asked_for_keeps_an_ended_job() {
     let world = World::new();
     let mut short = spec("@now");
-    short.policies.retention = Retention::Day;
+    short.policies.retention = Retention::Day.into();
     let id = world.try_register(short).unwrap().job.id;
     run_all(&world);
     world.clock.advance(SignedDuration::from_hours(20));

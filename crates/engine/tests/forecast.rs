@@ -200,9 +200,9 @@ async fn groups_are_told_apart_by_tenant_type_and_target() {
             line(1, "-", "http a.example", 2)
         ]
     );
-    let by_kind = By { tenant: false, kind: true, destination: false };
+    let by_kind = By { tenant: false, kind: true, destination: false, queue: false };
     assert_eq!(groups(by_kind, None).await, [line(0, "mail", "-", 7), line(0, "-", "-", 2)]);
-    let by_target = By { tenant: false, kind: false, destination: true };
+    let by_target = By { tenant: false, kind: false, destination: true, queue: false };
     assert_eq!(groups(by_target, Some(TENANT)).await, [line(0, "-", "http a.example", 5)]);
 }
 
@@ -257,7 +257,7 @@ async fn a_job_of_a_crowded_second_gets_a_hint_and_a_way_out() {
     let hint = async |schedule: &str| {
         // What was counted before is not believed any more.
         world.clock.advance(SignedDuration::from_secs(6));
-        world.engine.crowded(&spec(schedule)).await
+        world.engine.crowded(TENANT, &spec(schedule)).await
     };
     for _ in 0..20 {
         world.register("0 15 * * *");
@@ -274,7 +274,7 @@ async fn a_job_of_a_crowded_second_gets_a_hint_and_a_way_out() {
     assert_eq!(hint("1 15 * * *").await, None, "the minute after");
     assert_eq!(hint("H 15 * * *").await, None, "it has a time of its own");
     let spread = with("0 15 * * *", |schedule| schedule.spread = Some(Duration::from_secs(10)));
-    assert_eq!(world.engine.crowded(&spread).await, None, "it has one, too");
+    assert_eq!(world.engine.crowded(TENANT, &spread).await, None, "it has one, too");
     world.engine.set_hot_second(0);
     assert_eq!(hint("0 15 * * *").await, None, "nobody wants to know");
 }
@@ -290,13 +290,13 @@ async fn a_crowd_is_not_counted_for_every_job() {
     let engine = engine(between.clone(), world.clock.clone(), 9);
     engine.set_hot_second(20);
     for _ in 0..100 {
-        assert!(engine.crowded(&spec("0 15 * * *")).await.is_some());
+        assert!(engine.crowded(TENANT, &spec("0 15 * * *")).await.is_some());
     }
     assert_eq!(between.calls.load(Ordering::Relaxed), 1);
     world.clock.advance(SignedDuration::from_secs(5));
-    assert!(engine.crowded(&spec("0 15 * * *")).await.is_some());
+    assert!(engine.crowded(TENANT, &spec("0 15 * * *")).await.is_some());
     assert_eq!(between.calls.load(Ordering::Relaxed), 2, "after a while it is looked at again");
     between.is_down.store(true, Ordering::Relaxed);
-    assert_eq!(engine.crowded(&spec("0 18 * * *")).await, None, "a hint is not worth a failure");
+    assert_eq!(engine.crowded(TENANT, &spec("0 18 * * *")).await, None, "a hint is not worth a failure");
     assert_eq!(engine.now(), world.clock.now());
 }

@@ -40,7 +40,11 @@ fn worker(world: &World, n: u64) -> WorkerId {
 fn claim(world: &World, worker: WorkerId) -> Vec<Run> {
     let claim =
         Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit: 100 };
-    block_on(world.store.claim(claim, world.clock.now())).unwrap()
+    let mut claimed = block_on(world.store.claim(claim.clone(), world.clock.now())).unwrap();
+    // And one that is tried alone.
+    let alone = Claim { labels: claim.labels.alone(), limit: 1, ..claim };
+    claimed.extend(block_on(world.store.claim(alone, world.clock.now())).unwrap());
+    claimed
 }
 
 fn report(world: &World, outcome: Outcome) -> Report {

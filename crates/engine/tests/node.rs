@@ -7,17 +7,19 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::attempt::Failure;
 use punctual_domain::job::{Spec, Target};
+use punctual_domain::lifecycle;
 use punctual_domain::operation::{DeadLetters, Kind};
+use punctual_domain::papers::CHECKPOINT_MAX;
 use punctual_domain::policy::catch_up::CatchUp;
 use punctual_domain::policy::limit::{Across, Concurrency, Rate, RateLimit};
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::run::{RunState, WaitingFor};
 use punctual_domain::work::{Finished, Held, Leased};
-use punctual_domain::{Outcome, Report, Run, TenantId};
+use punctual_domain::{Note, Outcome, Report, Run, TenantId};
 use punctual_engine::backfill::Asked;
 use punctual_engine::{Engine, Entropy, ManualClock, Node, Options, Seat};
 use punctual_schedule::{Schedule, Tzdb};
-use punctual_store::{Memory, PageRequest, RunFilter, Store};
+use punctual_store::{Memory, PageRequest, Refused, RunFilter, Store};
 
 #[derive(Debug, Default)]
 struct Counter(std::sync::atomic::AtomicU64);
@@ -207,6 +209,37 @@ async fn a_retry_is_claimed_when_its_time_comes() {
     world.advance(run.available_at.duration_since(at("12:00:00"))).await;
     let again = world.given().await;
     assert_eq!((again[0].run.sequence, again[0].run.attempt), (run.sequence, 2));
+}
+
+#[tokio::test]
+async fn the_next_attempt_goes_on_where_the_last_one_was() {
+    let world = World::idle().start().await;
+    world.seat.grant(1);
+    world.register("@now").await;
+    let leased = world.given().await.remove(0);
+    assert_eq!(leased.checkpoint, None);
+    let note = |worker, checkpoint: String| Note {
+        worker,
+        held: Held::from(&leased.run),
+        progress: None,
+        checkpoint: Some(checkpoint.into()),
+        lines: Vec::new(),
+    };
+    let large = format!("\"{}\"", "x".repeat(CHECKPOINT_MAX));
+    let (worker, other) = (world.seat.worker(), world.engine.new_worker_id());
+    let notes = vec![note(worker, "7".into()), note(other, "8".into()), note(worker, large)];
+    let answers = world.engine.note(notes).await.unwrap();
+    let stale = Refused::Lifecycle(lifecycle::Refused::StaleLease { attempt: 1 });
+    assert_eq!(answers, [Ok(()), Err(stale), Err(Refused::CheckpointTooLarge)]);
+    let run = world.finish(leased.clone(), report(Outcome::Failed, at("12:00:00"))).await;
+    // Beside it a run that begins is handed nothing.
+    world.advance(run.available_at.duration_since(at("12:00:00"))).await;
+    world.register("@now").await;
+    world.seat.grant(2);
+    let mut given = world.given().await;
+    given.extend(world.given().await);
+    let handed: Vec<_> = given.iter().map(|one| (one.run.attempt, one.checkpoint.as_deref())).collect();
+    assert_eq!(handed, [(2, Some("7")), (1, None)]);
 }
 
 #[tokio::test]
@@ -431,9 +464,10 @@ async fn a_run_waits_for_a_worker_that_has_what_its_job_requires() {
         waiting.iter().map(|run| run.state).collect::<Vec<_>>(),
         [RunState::Pending(WaitingFor::Capacity)]
     );
-    let unmet = world.engine.unmet(&waiting[0].requires).await.unwrap().unwrap();
+    let unmet =
+        world.engine.unmet(TenantId::DEFAULT, "default", &waiting[0].requires).await.unwrap().unwrap();
     assert!(unmet.contains("gpu=true,zone=eu"), "{unmet}");
-    assert_eq!(world.engine.unmet(&Default::default()).await.unwrap(), None);
+    assert_eq!(world.engine.unmet(TenantId::DEFAULT, "default", &Default::default()).await.unwrap(), None);
 
     // Somebody comes who has it, and more.
     let labels = "zone=eu,gpu=true,ssd=true".parse().unwrap();

@@ -49,6 +49,8 @@ fn fail_all(world: &World) -> Vec<RunId> {
         report: Some(report.clone()),
         verdict: Verdict::Fail,
         successor: None,
+        messages: Vec::new(),
+        limits: None,
     });
     block_on(world.store.complete(conclusions.collect(), now)).unwrap();
     runs.iter().map(Run::id).collect()

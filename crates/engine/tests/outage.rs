@@ -131,6 +131,25 @@ async fn a_job_whose_registration_was_not_answered_fires_if_it_is_there() {
 }
 
 #[tokio::test]
+async fn what_a_caller_wrote_who_hung_up_is_found() {
+    let world = World::start(10).await;
+    // The horizon covers all there is, so nothing is read by itself.
+    assert!(world.register(spec("@at 2026-01-01T12:05:00Z")).await);
+    for schedule in ["@at 2026-01-01T12:00:05Z", "@now"] {
+        world.store.hangs.store(true, Ordering::Relaxed);
+        tokio::select! {
+            biased;
+            _ = world.register(spec(schedule)) => panic!("nobody answers"),
+            () = settle() => {}
+        }
+    }
+    world.wait(6).await;
+    assert_eq!(world.slots().await, [at("12:00:00"), at("12:00:05")]);
+    assert_eq!(world.given().await.len(), 2, "both are executed");
+    world.node.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_fire_whose_answer_was_lost_neither_repeats_nor_ends_its_job() {
     let world = World::start(10).await;
     assert!(world.register(spec("@every 10s")).await);

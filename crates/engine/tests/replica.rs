@@ -93,7 +93,8 @@ fn dead_letters_are_found_where_they_are() {
     let run = block_on(world.store.claim(claim, now)).unwrap().remove(0);
     let report = Some(Report { outcome: Outcome::Failed, ..Report::lost(now, now) });
     let (held, verdict) = (Held::from(&run), Verdict::Fail);
-    let failed = Conclusion { worker, held, report, verdict, successor: None };
+    let failed =
+        Conclusion { worker, held, report, verdict, successor: None, messages: Vec::new(), limits: None };
     block_on(world.store.complete(vec![failed], now)).unwrap();
     let kind = Kind::Redrive(DeadLetters::default());
     let id = block_on(world.engine.start_operation(TENANT, kind, None, |_, _| ())).unwrap().id;

@@ -289,7 +289,7 @@ impl World {
 
     fn register(&mut self) {
         let mut hourly = spec("0 * * * *");
-        hourly.policies.retention = Retention::Day;
+        hourly.policies.retention = Retention::Day.into();
         let engine = &self.process().engine;
         let registered = block_on(engine.register(TENANT, vec![(hourly, None)])).unwrap().remove(0).unwrap();
         (self.job, self.first_slot) = (Some(registered.job.id), registered.next_slot);
@@ -321,7 +321,7 @@ impl World {
                 assert_eq!(twice, None, "{}: two runs of the slot {}", self.story, run.scheduled_for);
                 if run.lease().is_some() {
                     self.follow(&run);
-                    self.process().held = Some(Leased { run, job });
+                    self.process().held = Some(Leased { run, job, checkpoint: None });
                 }
             }
             self.read_due();
@@ -351,7 +351,13 @@ impl World {
                 shards: Shards::All,
                 limit: 1,
             };
-            match block_on(store.claim(claim, now)).unwrap().pop() {
+            // Killed often enough, it is tried alone.
+            let alone = Claim { labels: claim.labels.alone(), ..claim.clone() };
+            let mut claimed = block_on(store.claim(claim, now)).unwrap();
+            if claimed.is_empty() {
+                claimed = block_on(store.claim(alone, now)).unwrap();
+            }
+            match claimed.pop() {
                 None => self.clock.advance(SignedDuration::from_secs(1)),
                 Some(run) => self.got(run),
             }
@@ -364,13 +370,16 @@ impl World {
         let versions = [(run.job, run.version)];
         let job = block_on(self.process().store.job_versions(&versions)).unwrap().remove(0).unwrap().job;
         if self.run.is_some_and(|(id, _)| id != run.id()) {
-            let ended =
-                self.report(self.process.as_ref().unwrap().worker, Leased { run, job }, Outcome::Succeeded);
+            let ended = self.report(
+                self.process.as_ref().unwrap().worker,
+                Leased { run, job, checkpoint: None },
+                Outcome::Succeeded,
+            );
             assert_eq!(ended.unwrap().state, RunState::Succeeded, "{}", self.story);
             return;
         }
         self.follow(&run);
-        self.process().held = Some(Leased { run, job });
+        self.process().held = Some(Leased { run, job, checkpoint: None });
         if let Some((worker, leased)) = self.orphan.take() {
             let late = self.report(worker, leased, Outcome::Succeeded);
             assert!(matches!(late, Err(Refused::Lifecycle(_))), "{}: a late report is refused", self.story);
@@ -462,7 +471,10 @@ impl World {
             shards: Shards::All,
             limit: 100,
         };
-        for run in block_on(store.claim(claim, now)).unwrap() {
+        let alone = Claim { labels: claim.labels.alone(), ..claim.clone() };
+        let mut claimed = block_on(store.claim(claim, now)).unwrap();
+        claimed.extend(block_on(store.claim(alone, now)).unwrap());
+        for run in claimed {
             self.got(run);
         }
         let open = [

@@ -87,6 +87,7 @@ fn rule(name: &str, allowance: Allowance) -> Rule {
         by: Vec::new(),
         allowance,
         holds_retries: false,
+        breaker: None,
     }
 }
 

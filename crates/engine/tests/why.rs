@@ -125,7 +125,7 @@ fn a_slot_that_ran_was_retried_and_failed_is_explained() {
     world.advance(minutes(10));
     expect(&world, id, "", Reason::WaitsForQueue, &["no worker serves"]);
     let seat = world.engine.seat(world.engine.new_worker_id(), Vec::new(), Default::default());
-    expect(&world, id, "", Reason::WaitsForRoom, &["waits since 0ms for a worker with room"]);
+    expect(&world, id, "", Reason::WaitsForRoom, &["has waited 0ms for a worker with room"]);
     let run = work(&world, Outcome::Succeeded, "").remove(0);
     let answer = expect(&world, id, "", Reason::RanOnTime, &["2026-01-01 12:10 UTC", "on time"]);
     assert_eq!((answer.slot, answer.run), (Some(at("12:10:00")), Some(run.id())));

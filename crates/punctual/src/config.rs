@@ -8,9 +8,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use punctual_domain::policy::backlog::{self, Caps};
 use punctual_domain::{Labels, Roles};
 use punctual_store_postgres::Hints;
 use punctual_worker::targets::http::Policy;
+use punctual_worker::targets::mail::Mail;
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -73,10 +75,25 @@ pub(crate) struct Settings {
     /// which needs no session and so works through PgBouncer in transaction mode [default: listen].
     #[arg(long, env = "PUNCTUAL_WAKEUPS", value_name = "HOW")]
     wakeups: Option<Wakeups>,
+    /// The address under which receivers reach this server, such as https://jobs.example.com: it is told to those that report later
+    /// [default: they are told paths].
+    #[arg(long, env = "PUNCTUAL_PUBLIC_URL", value_name = "URL")]
+    public_url: Option<String>,
     /// Slots in a second beyond which a job that is registered or changed gets a hint to spread; 0 for none
     /// [default: 10000].
     #[arg(long, env = "PUNCTUAL_HOT_SECOND", value_name = "SLOTS")]
     hot_second: Option<usize>,
+    /// Failures of a target host, one after the other, after which it is left alone until it is well; 0 for never, and then targets
+    /// that do not answer are not held back either [default: 10].
+    #[arg(long, env = "PUNCTUAL_BREAKER_FAILURES", value_name = "N")]
+    breaker_failures: Option<u32>,
+    /// Runs of one tenant that may wait: beyond that requests for a run are refused, and slots are throttled. The same on all
+    /// nodes [default: 2000000].
+    #[arg(long, env = "PUNCTUAL_TENANT_PENDING_MAX", value_name = "RUNS")]
+    tenant_pending_max: Option<u64>,
+    /// Runs that may wait in all, likewise [default: 10000000].
+    #[arg(long, env = "PUNCTUAL_PENDING_MAX", value_name = "RUNS")]
+    pending_max: Option<u64>,
     /// Seconds that running attempts get to end when the server is stopped [default: 30].
     #[arg(long, env = "PUNCTUAL_GRACE", value_name = "SECONDS")]
     grace: Option<u64>,
@@ -86,6 +103,12 @@ pub(crate) struct Settings {
     /// Private networks that callbacks may go to, as 10.1.0.0/16.
     #[arg(long, env = "PUNCTUAL_ALLOW_CIDRS", value_name = "CIDR", value_delimiter = ',')]
     allow_cidrs: Option<Vec<String>>,
+    /// The SMTP server that alerts by mail are sent through: smtps://user:password@host, or smtp:// for STARTTLS.
+    #[arg(long, env = "PUNCTUAL_SMTP_URL", value_name = "URL", hide_env_values = true)]
+    smtp_url: Option<String>,
+    /// Who alerts by mail are from.
+    #[arg(long, env = "PUNCTUAL_SMTP_FROM", value_name = "ADDRESS")]
+    smtp_from: Option<String>,
 }
 
 /// What a node does.
@@ -148,10 +171,16 @@ pub(crate) struct Config {
     pub(crate) queues: Vec<String>,
     pub(crate) labels: Labels,
     pub(crate) wakeups: Wakeups,
+    pub(crate) public_url: Option<String>,
     pub(crate) hot_second: usize,
+    pub(crate) breaker_failures: u32,
+    pub(crate) tenant_pending_max: u64,
+    pub(crate) pending_max: u64,
     pub(crate) grace: u64,
     pub(crate) allow_loopback: bool,
     pub(crate) allow_cidrs: Vec<String>,
+    pub(crate) smtp_url: Option<String>,
+    pub(crate) smtp_from: Option<String>,
 }
 
 /// In the file, one address may stand without brackets.
@@ -210,13 +239,25 @@ impl Config {
                 .parse()
                 .map_err(|wrong| Failure::Input(format!("labels: {wrong}")))?,
             wakeups: flags.wakeups.or(file.wakeups).unwrap_or(Wakeups::Listen),
+            public_url: flags.public_url.or(file.public_url).map(|url| url.trim_end_matches('/').to_owned()),
             hot_second: flags.hot_second.or(file.hot_second).unwrap_or(punctual_engine::crowd::HOT_SECOND),
+            breaker_failures: flags
+                .breaker_failures
+                .or(file.breaker_failures)
+                .unwrap_or(punctual_domain::policy::breaker::FAILURES),
+            tenant_pending_max: flags
+                .tenant_pending_max
+                .or(file.tenant_pending_max)
+                .unwrap_or(backlog::TENANT_MAX),
+            pending_max: flags.pending_max.or(file.pending_max).unwrap_or(backlog::ALL_MAX),
             grace: flags.grace.or(file.grace).unwrap_or(30),
             allow_loopback: flags
                 .allow_loopback
                 .or(file.allow_loopback)
                 .unwrap_or_else(|| listen.ip().is_loopback()),
             allow_cidrs: flags.allow_cidrs.or(file.allow_cidrs).unwrap_or_default(),
+            smtp_url: flags.smtp_url.or(file.smtp_url),
+            smtp_from: flags.smtp_from.or(file.smtp_from),
         };
         config.check()?;
         Ok(config)
@@ -258,10 +299,30 @@ impl Config {
         if self.roles.names().is_empty() {
             return wrong("roles: none is given; leave the setting out for all".into());
         }
+        for (name, value) in
+            [("tenant-pending-max", self.tenant_pending_max), ("pending-max", self.pending_max)]
+        {
+            if value == 0 {
+                return wrong(format!("{name}: 0 lets no run wait; leave the setting out for the default"));
+            }
+        }
         if self.grace > 86_400 {
             return wrong(format!("grace: {} is more than a day", self.grace));
         }
+        self.mail()?;
         self.policy().map(|_| ())
+    }
+
+    /// How alerts are sent by mail, if they can be.
+    pub(crate) fn mail(&self) -> Result<Option<Mail>, Failure> {
+        match (&self.smtp_url, &self.smtp_from) {
+            (None, None) => Ok(None),
+            (Some(url), Some(from)) => {
+                Mail::new(url, from).map(Some).map_err(|error| Failure::Input(error.to_string()))
+            }
+            (Some(_), None) => Err(Failure::Input("smtp-from: who is the mail from? Give an address".into())),
+            (None, Some(_)) => Err(Failure::Input("smtp-url: through which server is mail sent?".into())),
+        }
     }
 
     /// What callbacks may reach.
@@ -272,6 +333,11 @@ impl Config {
             policy.allow_cidrs.push(parsed);
         }
         Ok(policy)
+    }
+
+    /// How many runs may wait.
+    pub(crate) fn caps(&self) -> Caps {
+        Caps { tenant: self.tenant_pending_max, all: self.pending_max }
     }
 
     /// The settings, as a file that sets them.
@@ -311,10 +377,21 @@ impl Config {
             Wakeups::Poll => "poll",
         };
         line("wakeups", format!("{wakeups:?}"));
+        if let Some(url) = &self.public_url {
+            line("public-url", format!("{url:?}"));
+        }
         line("hot-second", self.hot_second.to_string());
+        line("breaker-failures", self.breaker_failures.to_string());
+        line("tenant-pending-max", self.tenant_pending_max.to_string());
+        line("pending-max", self.pending_max.to_string());
         line("grace", self.grace.to_string());
         line("allow-loopback", self.allow_loopback.to_string());
         line("allow-cidrs", format!("{:?}", self.allow_cidrs));
+        for (name, value) in [("smtp-url", &self.smtp_url), ("smtp-from", &self.smtp_from)] {
+            if let Some(value) = value {
+                line(name, format!("{value:?}"));
+            }
+        }
         text
     }
 }
@@ -348,7 +425,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_file_that_says_the_same() {
         let config =
-            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"").unwrap();
+            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"\nsmtp-url = \"smtps://a:b@mail\"\nsmtp-from = \"P <p@example.com>\"").unwrap();
         let again = file(&config.print()).unwrap();
         assert_eq!(format!("{config:?}"), format!("{again:?}"));
     }
@@ -360,6 +437,8 @@ mod tests {
             ("listen = \"0.0.0.0:7171\"", "listen: `0.0.0.0:7171`"),
             ("listen = \"nowhere\"", "listen"),
             ("concurrency = 0", "concurrency: 0"),
+            ("pending-max = 0", "pending-max: 0"),
+            ("tenant-pending-max = 0", "tenant-pending-max: 0"),
             ("lease = 1", "lease: 1"),
             ("shard-lease = 1", "shard-lease: 1"),
             ("store = \"mysql://db\"", "store: not an address"),
@@ -369,6 +448,9 @@ mod tests {
             ("labels = [\"zone\"]", "labels: `zone`"),
             ("roles = [\"boss\"]", "boss"),
             ("allow-cidrs = [\"10.0.0.0/99\"]", "allow-cidrs"),
+            ("smtp-url = \"smtp://localhost\"", "smtp-from"),
+            ("smtp-from = \"p@example.com\"", "smtp-url"),
+            ("smtp-url = \"http://localhost\"\nsmtp-from = \"p@example.com\"", "smtp-url"),
         ] {
             match file(text) {
                 Err(Failure::Input(message)) => assert!(message.contains(part), "{message}"),

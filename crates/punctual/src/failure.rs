@@ -56,10 +56,17 @@ impl From<Problem> for Failure {
             | "run_not_found"
             | "tenant_not_found"
             | "operation_not_found"
-            | "limit_not_found" => Failure::NotFound(message),
-            "key_taken" | "version_conflict" | "wrong_state" | "overlap" | "idempotency_key_reused" => {
-                Failure::Conflict(message)
-            }
+            | "limit_not_found"
+            | "breaker_not_found"
+            | "calendar_not_found"
+            | "alert_not_found" => Failure::NotFound(message),
+            "key_taken"
+            | "version_conflict"
+            | "wrong_state"
+            | "overlap"
+            | "too_many_pending"
+            | "calendar_in_use"
+            | "idempotency_key_reused" => Failure::Conflict(message),
             "malformed_json" | "wrong_content_type" | "body_too_large" | "invalid_request" => {
                 Failure::Input(message)
             }

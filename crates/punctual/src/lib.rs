@@ -42,7 +42,7 @@ use crate::wire::{Running, Storage};
 
 /// What handlers are called with and answer.
 pub mod function {
-    pub use punctual_worker::targets::function::{Answer, Call, Failed};
+    pub use punctual_worker::targets::function::{Answer, Call, CheckpointTooLarge, Failed};
 }
 
 /// A scheduler in this process.

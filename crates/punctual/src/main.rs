@@ -22,8 +22,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Alert(commands::alert::Arguments),
     Backup(commands::backup::Arguments),
+    Batch(commands::batch::Arguments),
     Bench(commands::bench::Arguments),
+    Breaker(commands::breaker::Arguments),
+    Calendar(commands::calendar::Arguments),
     Check(commands::check::Arguments),
     Copy(commands::copy::Arguments),
     DeadLetter(commands::dead_letter::Arguments),
@@ -33,10 +37,12 @@ enum Command {
     Limit(commands::limit::Arguments),
     Migrate(commands::migrate::Arguments),
     Operation(commands::operation::Arguments),
+    Queue(commands::queue::Arguments),
     Restore(commands::restore::Arguments),
     Run(commands::run::Arguments),
     Serve(commands::serve::Arguments),
     Tenant(commands::tenant::Arguments),
+    Worker(commands::worker::Arguments),
     Nodes(commands::node::Nodes),
     Shards(commands::node::Shards),
     Databases(commands::node::Databases),
@@ -44,8 +50,14 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Alert(arguments) => commands::alert::run(&arguments),
         Command::Backup(arguments) => commands::backup::run(&arguments),
+        Command::Batch(arguments) => commands::batch::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),
+        Command::Breaker(arguments) => commands::breaker::run(&arguments),
+        Command::Queue(arguments) => commands::queue::run(&arguments),
+        Command::Worker(arguments) => commands::worker::run(&arguments),
+        Command::Calendar(arguments) => commands::calendar::run(&arguments),
         Command::Check(arguments) => commands::check::run(&arguments),
         Command::Copy(arguments) => commands::copy::run(&arguments),
         Command::DeadLetter(arguments) => commands::dead_letter::run(&arguments),

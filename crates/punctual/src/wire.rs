@@ -4,25 +4,30 @@
 //! what is tested and measured is what runs.
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_api::read::CheckTarget;
-use punctual_domain::Labels;
 use punctual_domain::id::WorkerId;
+use punctual_domain::link;
+use punctual_domain::policy::backlog::Caps;
 use punctual_domain::run::Run;
+use punctual_domain::token::Key;
 use punctual_domain::work::{Finished, Heartbeat, Held, Leased};
+use punctual_domain::{Labels, Note};
+use punctual_engine::links::Followed;
 use punctual_engine::{Clock, Engine, Node, Seat, SystemClock, SystemEntropy};
 use punctual_schedule::Tzdb;
 use punctual_server::Editor;
 use punctual_store::{Memory, Store};
 use punctual_store_embedded::Embedded;
 use punctual_store_postgres::Several;
-use punctual_worker::targets::function::Functions;
+use punctual_worker::targets::function::{Answer, Call, Failed, Functions};
 use punctual_worker::targets::http::{self, Client, Secret};
 use punctual_worker::transport::Unreachable;
-use punctual_worker::{Session, Stopped, Targets, Transport, Worker};
+use punctual_worker::{Reports, Session, Stopped, Targets, Transport, Worker};
 
 use crate::Error;
 
@@ -49,12 +54,21 @@ pub struct Options {
     pub http: http::Options,
     /// Signs callbacks; the newest first.
     pub secrets: Vec<Secret>,
+    /// Signs the tokens under which receivers report later: the same on all nodes, and after every restart. Without it jobs whose
+    /// receivers do so cannot call them.
+    pub token_key: Option<Key>,
+    /// The address of the server as receivers know it, if it is known.
+    pub public_url: Option<Arc<str>>,
     /// Attempts at a time.
     pub concurrency: usize,
     /// Queues that the worker serves; all, if none is named.
     pub queues: Vec<Arc<str>>,
     /// Slots in a second beyond which a job that is registered gets a hint.
     pub hot_second: usize,
+    /// Failures of a target host, one after the other, that open its breaker; 0 for no breakers of targets.
+    pub breaker_failures: u32,
+    /// How many runs may wait.
+    pub caps: Caps,
     /// Whether a target may be called at all, asked when jobs are edited.
     pub check_target: Option<Arc<CheckTarget>>,
     /// What the node is and does.
@@ -70,9 +84,13 @@ impl Options {
             functions: Functions::default(),
             http: http::Options::default(),
             secrets: Vec::new(),
+            token_key: None,
+            public_url: None,
             concurrency: punctual_worker::Options::default().concurrency,
             queues: Vec::new(),
             hot_second: punctual_engine::crowd::HOT_SECOND,
+            breaker_failures: punctual_domain::policy::breaker::FAILURES,
+            caps: Caps::default(),
             check_target: None,
             node: punctual_engine::Options::default(),
         }
@@ -118,8 +136,9 @@ pub struct Running {
     /// What it runs on.
     pub parts: Parts,
     node: Node,
-    /// None, if the node does not execute.
-    worker: Option<Worker>,
+    worker: Worker,
+    /// Whether it executes jobs, besides what the system has for itself.
+    is_worker: bool,
 }
 
 impl Running {
@@ -134,28 +153,43 @@ impl Running {
         let client = Client::new(options.http)?;
         let editor = Editor { tzdb: options.tzdb, check_target: options.check_target };
         parts.engine.edit_by(Arc::new(editor));
+        let mut functions = options.functions;
+        functions.insert(link::MESSAGE, follow(Arc::clone(&parts.engine)));
         let clock = Arc::clone(&parts.clock);
         let targets = Targets {
             http: client,
             secrets: options.secrets.into(),
-            functions: options.functions,
+            functions,
+            reports: options.token_key.clone().map(|key| Reports { key, address: options.public_url }),
             // The one that goes by the store's where the machine's is wrong.
             now: Arc::new(move || clock.now()),
         };
+        if let Some(key) = options.token_key {
+            parts.engine.set_token_key(key);
+        }
         parts.engine.set_hot_second(options.hot_second);
+        parts.engine.set_breaker_failures(options.breaker_failures);
+        parts.engine.set_caps(options.caps);
         let id = parts.engine.new_worker_id();
+        let (is_worker, mut queues) = (options.node.roles.worker, options.queues);
+        // What the system has for itself is done by every node, whatever else it executes.
+        if !is_worker {
+            queues = vec![link::QUEUE.into()];
+        } else if !queues.is_empty() {
+            queues.push(link::QUEUE.into());
+        }
         let transport = Arc::new(Local {
             engine: Arc::clone(&parts.engine),
-            queues: options.queues,
+            queues,
             labels: options.node.labels.clone(),
         });
         let worker_options = punctual_worker::Options {
-            concurrency: options.concurrency,
+            concurrency: if is_worker { options.concurrency } else { OWN_CONCURRENCY },
             heartbeat_every: options.node.lease / 3,
         };
-        let worker = options.node.roles.worker.then(|| Worker::start(transport, targets, worker_options));
+        let worker = Worker::start(transport, targets, worker_options);
         let node = Node::start(Arc::clone(&parts.engine), id, options.node).await?;
-        Ok(Running { parts, node, worker })
+        Ok(Running { parts, node, worker, is_worker })
     }
 
     /// The engine.
@@ -170,7 +204,7 @@ impl Running {
 
     /// All figures of this process, as Prometheus reads them.
     pub fn metrics(&self) -> Arc<dyn Fn() -> String + Send + Sync> {
-        let (engine, load) = (Arc::clone(&self.parts.engine), self.worker.as_ref().map(Worker::load));
+        let (engine, load) = (Arc::clone(&self.parts.engine), self.is_worker.then(|| self.worker.load()));
         Arc::new(move || {
             let (held, concurrency) = load.as_ref().map_or((0, 0), |load| load());
             engine.metrics().set_worker(held, concurrency);
@@ -180,7 +214,7 @@ impl Running {
 
     /// How many attempts are being executed.
     pub fn held(&self) -> usize {
-        self.worker.as_ref().map_or(0, Worker::held)
+        self.worker.held()
     }
 
     /// Whether runs wait that may be claimed now.
@@ -193,14 +227,31 @@ impl Running {
     /// Stops firing, lets what is running end within `grace`, gives the rest back, and closes.
     pub async fn stop(mut self, grace: Duration) -> Result<Stopped, Error> {
         self.node.quiesce().await;
-        let stopped = match self.worker {
-            Some(worker) => worker.stop(grace).await,
-            None => Stopped::default(),
-        };
+        let stopped = self.worker.stop(grace).await;
         self.node.stop().await?;
         Ok(stopped)
     }
 }
+
+/// Attempts at a time of a node that executes no jobs: links are a read and a write each.
+const OWN_CONCURRENCY: usize = 16;
+
+/// Delivers links, as a handler of functions.
+fn follow(engine: Arc<Engine>) -> impl Fn(Call) -> Following + Send + Sync + 'static {
+    move |call| {
+        let engine = Arc::clone(&engine);
+        Box::pin(async move {
+            match engine.follow(call.job_id).await {
+                Ok(Followed::Run(run)) => Ok(Some(format!("{{\"run_id\":\"{run}\"}}"))),
+                Ok(Followed::Skipped) => Ok(Some("{\"skipped\":\"overlap\"}".into())),
+                Err(error) if error.is_mendable() => Err(Failed::new(error.to_string())),
+                Err(error) => Err(Failed::for_good(error.to_string())),
+            }
+        })
+    }
+}
+
+type Following = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// The worker's way to the engine of its own process.
 struct Local {
@@ -242,6 +293,11 @@ impl Session for LocalSession {
 
     async fn heartbeat(&self, held: Vec<Held>) -> Result<Heartbeat, Unreachable> {
         self.engine.heartbeat(self.seat.worker(), held).await.map_err(|error| Unreachable(error.to_string()))
+    }
+
+    async fn note(&self, notes: Vec<Note>) -> Result<(), Unreachable> {
+        // What is refused is about attempts that are not held any more, of which the next heartbeat tells.
+        self.engine.note(notes).await.map(drop).map_err(|error| Unreachable(error.to_string()))
     }
 
     async fn complete(&self, finished: Vec<Finished>) -> Result<Vec<Result<Run, String>>, Unreachable> {

@@ -348,6 +348,50 @@ fn runs_wait_for_each_other_and_slots_of_the_past_are_run() {
 }
 
 #[test]
+fn a_tenant_has_defaults_and_a_job_says_what_is_kept_of_its_runs() {
+    let remote = Remote::start();
+    remote.says(&["tenant", "create", "acme"]);
+    assert_eq!(remote.says(&["tenant", "defaults", "acme"]), "tenant acme has no defaults\n");
+    let file = remote.path("defaults.json");
+    std::fs::write(&file, r#"{"retention":{"days":30,"failures":true},"timeout":"1m"}"#).unwrap();
+    let shown = remote.says(&["tenant", "defaults", "acme", "-f", &file]);
+    assert!(shown.contains("\"failures\": true"), "{shown}");
+    std::fs::write(&file, r#"{"retention":{"days":3}}"#).unwrap();
+    let (code, said) = remote.fails(&["tenant", "defaults", "acme", "-f", &file]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("/retention/days"), "{said}");
+
+    let body = "HTTP/1.1 200 OK\r\ncontent-length: 11\r\nconnection: close\r\n\r\nhello world";
+    let (url, received) = receiver(vec![body]);
+    let create = ["job", "create", "kept", "--now", "--url", &url, "--tenant", "acme"];
+    let job = remote.json(&[&create[..], &["--retention-last", "10", "--output-max", "5"]].concat());
+    let kept = serde_json::json!({"days":30,"failures":true,"last":10,"output_max":5});
+    assert_eq!((&job["retention"], &job["timeout"]), (&kept, &"PT1M".into()));
+    assert_eq!(received.join().unwrap().len(), 1);
+    let acme = ["--tenant", "acme"];
+    let until = Instant::now() + Duration::from_secs(30);
+    let run = loop {
+        let list = ["run", "list", "--job", id(&job), "--state", "succeeded"];
+        let runs = remote.json(&[&list[..], &acme].concat());
+        if let Some(run) = runs["items"].as_array().unwrap().first() {
+            break run.clone();
+        }
+        assert!(Instant::now() < until, "the job does not succeed");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let run = remote.json(&[&["run", "get", id(&run)][..], &acme].concat());
+    let output = &run["attempts"][0]["output"];
+    assert_eq!((&output["text"], &output["is_truncated"]), (&"hello".into(), &true.into()), "{output}");
+    let page = remote.says(&[&["job", "get", id(&job)][..], &acme].concat());
+    let line = "30 days, successes 1 day, lists show the last 10, 5 bytes of output";
+    assert!(page.contains(line), "{page}");
+    let update = ["job", "update", id(&job), "--retention-last", "off", "--retention", "400"];
+    let job = remote.json(&[&update[..], &acme].concat());
+    assert_eq!(job["retention"], serde_json::json!({"days":400,"failures":true,"output_max":5}));
+    assert_eq!(remote.says(&["tenant", "defaults", "acme", "--clear"]), "tenant acme has no defaults\n");
+}
+
+#[test]
 fn jobs_are_imported_and_exported() {
     let server = Remote::start();
     let (from, to) = (server.path("from.ndjson"), server.path("to.ndjson"));

@@ -159,7 +159,7 @@ fn assert_copied(from: &str, to: &str) -> Value {
     assert_eq!(report["is_verified"], true);
     let count = |kind: &Value| (kind["copied"].as_u64().unwrap(), kind["verified"].as_u64().unwrap());
     let kinds = report["kinds"].as_array().unwrap();
-    assert!(kinds.len() == 11 && kinds.iter().map(count).all(|(one, other)| one == other), "{report}");
+    assert!(kinds.len() == 12 && kinds.iter().map(count).all(|(one, other)| one == other), "{report}");
     report
 }
 

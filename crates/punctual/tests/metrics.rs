@@ -42,7 +42,7 @@ impl Figures {
 }
 
 /// What is promised, and what moves when the server has done a little of everything.
-const MOVES: [(&str, &str); 20] = [
+const MOVES: [(&str, &str); 24] = [
     ("jobs created", "punctual_register_jobs_total"),
     ("runs fired", "punctual_fire_runs_total"),
     ("attempts by outcome and type", "punctual_complete_attempts_total"),
@@ -52,6 +52,10 @@ const MOVES: [(&str, &str); 20] = [
     ("retries", "punctual_complete_retries_total"),
     ("dead letters", "punctual_complete_dead_letters_total"),
     ("queue depth by lane", "punctual_claim_waiting_runs"),
+    ("queue depth by queue", "punctual_queue_waiting_runs"),
+    ("running by queue", "punctual_queue_running_runs"),
+    ("planned slots by queue", "punctual_queue_planned_slots"),
+    ("runs that wait", "punctual_pending_runs"),
     ("runs claimed", "punctual_claim_runs_total"),
     ("attempts being executed", "punctual_worker_held_attempts"),
     ("room of the worker", "punctual_worker_concurrency"),
@@ -66,12 +70,21 @@ const MOVES: [(&str, &str); 20] = [
 ];
 
 /// What is there, and does not move in a server that is well.
-const STILL: [&str; 5] = [
+const STILL: [&str; 14] = [
+    "punctual_breakers",
+    "punctual_breaker_changes_total",
     "punctual_fire_overdue_jobs",
     "punctual_fire_overdue_seconds",
     "punctual_fire_missed_slots_total",
+    "punctual_fire_throttled_slots_total",
+    "punctual_pending_refused_requests_total",
+    "punctual_pending_runs_of_a_tenant",
     "punctual_fire_stale_entries_total",
     "punctual_reclaim_attempts_total",
+    "punctual_queue_oldest_wait_seconds",
+    "punctual_queue_lateness_seconds",
+    "punctual_queue_workers",
+    "punctual_queue_concurrency",
 ];
 
 /// More types than are counted apart.
@@ -108,6 +121,8 @@ fn every_figure_that_is_promised_is_there_and_moves() {
     create(waiting);
     let figures = until(&server, "a run waiting", |figures| {
         figures.sum("punctual_claim_waiting_runs", "lane=\"batch\"") == 1.0
+            && figures.sum("punctual_queue_waiting_runs", "") >= 1.0
+            && figures.sum("punctual_queue_planned_slots", "") >= 1.0
     });
     for (what, name) in MOVES {
         assert!(figures.sum(name, "") > 0.0, "{what}: {name} does not move\n{}", figures.0);

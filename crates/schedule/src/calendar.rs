@@ -11,9 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::civil::{YEAR_MAX, YEAR_MIN, date_from_days, days_from_date, days_in_month, every_week, weekday};
 use crate::describe::clock;
 use crate::error::{Code, Error};
+use crate::filter::{DayFilter, Verdict};
+use crate::tzdb::Tzdb;
+use crate::zone::Zone;
 
 /// Days and hours on which slots are allowed.
 ///
@@ -196,6 +201,20 @@ impl Calendar {
     /// The zone of its clock, if it has one of its own.
     pub fn zone(&self) -> Option<&str> {
         self.zone.as_deref()
+    }
+
+    /// How many dates it names.
+    pub fn dates(&self) -> usize {
+        self.included_dates.len() + self.excluded_dates.len()
+    }
+
+    /// Whether it allows an instant, on its own clock or else on that of this zone. What a schedule makes of that is the
+    /// timetable's: this says which of several calendars is in the way.
+    pub fn allows(&self, at: Timestamp, tzdb: &Tzdb, zone: &Zone) -> Result<bool, Error> {
+        let own = self.zone.as_deref().map(|name| tzdb.zone(name)).transpose()?;
+        let wall = own.as_deref().unwrap_or(zone).wall_at(at.as_second());
+        let filter = DayFilter::new(&[Arc::new(self.clone())], OnExcluded::Skip);
+        Ok(matches!(filter.check(wall), Verdict::Allowed { .. }))
     }
 
     /// The allowed days of every month from January 1970: bit `d` is day `d`.

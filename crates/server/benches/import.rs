@@ -49,6 +49,7 @@ fn main() {
             version: Version::default(),
             metrics: Arc::new(String::new),
             check_target: None,
+            has_mail: false,
             limits: Limits::default(),
         };
         let text = Bytes::from(lines.join("\n"));

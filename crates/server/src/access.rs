@@ -25,7 +25,7 @@ pub enum Role {
     Operator,
     /// Reads.
     Viewer,
-    /// Takes and reports runs; nothing of it goes through these routes yet.
+    /// Takes and reports runs.
     Worker,
 }
 
@@ -46,9 +46,10 @@ impl Role {
     /// Whether the role is enough.
     pub fn may(self, needs: Needs) -> bool {
         match needs {
-            Needs::Nothing => true,
+            Needs::Nothing | Needs::Token => true,
             Needs::Viewer => matches!(self, Role::Admin | Role::Operator | Role::Viewer),
             Needs::Operator => matches!(self, Role::Admin | Role::Operator),
+            Needs::Worker => matches!(self, Role::Admin | Role::Operator | Role::Worker),
             Needs::Admin => matches!(self, Role::Admin),
         }
     }
@@ -59,10 +60,14 @@ impl Role {
 pub enum Needs {
     /// Open to all: probes.
     Nothing,
+    /// A token that was given out for what is asked for, which the handler checks: whoever has it needs no key.
+    Token,
     /// At least viewer.
     Viewer,
     /// At least operator.
     Operator,
+    /// A worker, or at least operator.
+    Worker,
     /// Admin.
     Admin,
 }
@@ -72,8 +77,10 @@ impl Needs {
     pub fn as_str(self) -> &'static str {
         match self {
             Needs::Nothing => "none",
+            Needs::Token => "token",
             Needs::Viewer => "viewer",
             Needs::Operator => "operator",
+            Needs::Worker => "worker",
             Needs::Admin => "admin",
         }
     }
@@ -156,7 +163,9 @@ pub(crate) async fn gate(
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
     let caller = match shared.access.caller(peer, request.headers()) {
         Ok(caller) if caller.role.may(endpoint.needs) => caller,
-        _ if endpoint.needs == Needs::Nothing => Caller { role: Role::Viewer, tenant: None },
+        _ if matches!(endpoint.needs, Needs::Nothing | Needs::Token) => {
+            Caller { role: Role::Viewer, tenant: None }
+        }
         Ok(caller) => {
             let (role, needs) = (caller.role.as_str(), endpoint.needs.as_str());
             return Error::Forbidden(format!("this needs the role {needs}; the caller is {role}"))

@@ -1,8 +1,11 @@
 //! Many jobs in one body: each stands for itself.
 
+use std::sync::Arc;
+
 use http::StatusCode;
+use punctual_api::defaults::read_job_over;
 use punctual_api::import::{BulkItem, BulkResult};
-use punctual_api::job::{Purpose, read_job, split_jobs};
+use punctual_api::job::{Purpose, split_jobs};
 use punctual_api::limits::BULK_MAX;
 use punctual_domain::JobId;
 use punctual_domain::job::Spec;
@@ -23,7 +26,8 @@ pub(crate) async fn create(call: Call, LongText(text): LongText) -> Result<Answe
     }
     once(&call, &text, async {
         let key = call.idempotency_key()?;
-        let mut parsed = Parsed::with_capacity(texts.len());
+        let defaults = call.shared.engine.job_defaults(call.tenant).await?;
+        let mut parsed = Parsed::with_capacity(texts.len(), defaults);
         for (number, text) in texts.iter().enumerate() {
             parsed.read(&call, key, text, number as u64);
         }
@@ -63,18 +67,21 @@ pub(crate) struct Parsed {
     jobs: Vec<(u64, Result<[u8; 16], Error>)>,
     /// Those that were read, in the same order.
     specs: Vec<(Spec, Option<Subject>)>,
+    /// What holds for those that do not say.
+    defaults: Option<Arc<str>>,
 }
 
 impl Parsed {
-    /// None yet, with room for so many.
-    pub(crate) fn with_capacity(count: usize) -> Self {
-        Parsed { jobs: Vec::with_capacity(count), specs: Vec::with_capacity(count) }
+    /// None yet, with room for so many, over the defaults of their tenant.
+    pub(crate) fn with_capacity(count: usize, defaults: Option<Arc<str>>) -> Self {
+        Parsed { jobs: Vec::with_capacity(count), specs: Vec::with_capacity(count), defaults }
     }
 
     /// Reads a job. It is remembered under the request's key and its number, in its own commit: a request that broke
     /// off half way goes on where it was when it is repeated.
     pub(crate) fn read(&mut self, call: &Call, key: Option<&str>, text: &str, number: u64) {
-        let spec = match read_job(text, Purpose::Create, &call.shared.rules()) {
+        let spec = match read_job_over(text, self.defaults.as_deref(), Purpose::Create, &call.shared.rules())
+        {
             Ok(spec) => spec,
             Err(unread) => return self.refuse(number, unread.into()),
         };

@@ -42,26 +42,10 @@ impl FromRequestParts<Shared> for Call {
         let (Some(caller), Some(endpoint)) = (caller, endpoint) else {
             return Err(Error::Forbidden("this route is in no table".into())); // No gate, no way in.
         };
-        let named = match parts.headers.get(tenant::HEADER).map(|value| value.to_str()) {
-            Some(Ok(name)) => Some(name),
-            Some(Err(_)) => {
-                return Err(Error::wrong("Punctual-Tenant", "bad_character", "a tenant's name is ASCII"));
-            }
-            None => None,
-        };
-        let name = match (&caller.tenant, named) {
-            (Some(own), Some(named)) if own.as_str() != named => {
-                // Another tenant's name is not there, whether it exists or not.
-                let unknown = punctual_engine::Error::TenantNotFound(named.chars().take(64).collect());
-                return Err(Error::Engine(unknown));
-            }
-            (Some(own), _) => own.as_str(),
-            (None, named) => named.unwrap_or(TenantName::DEFAULT),
-        };
-        let tenant = shared.tenant(name).await?;
+        let (tenant, tenant_name) = tenant_of(shared, &caller, &parts.headers).await?;
         Ok(Call {
             tenant,
-            tenant_name: name.into(),
+            tenant_name,
             query: Query::new(&parts.uri, endpoint.query),
             headers: parts.headers.clone(),
             method: parts.method.clone(),
@@ -70,6 +54,31 @@ impl FromRequestParts<Shared> for Call {
             caller,
         })
     }
+}
+
+/// Whose request it is: what its header says, as far as its caller may.
+pub(crate) async fn tenant_of(
+    shared: &Shared,
+    caller: &Caller,
+    headers: &HeaderMap,
+) -> Result<(TenantId, Arc<str>), Error> {
+    let named = match headers.get(tenant::HEADER).map(|value| value.to_str()) {
+        Some(Ok(name)) => Some(name),
+        Some(Err(_)) => {
+            return Err(Error::wrong("Punctual-Tenant", "bad_character", "a tenant's name is ASCII"));
+        }
+        None => None,
+    };
+    let name = match (&caller.tenant, named) {
+        (Some(own), Some(named)) if own.as_str() != named => {
+            // Another tenant's name is not there, whether it exists or not.
+            let unknown = punctual_engine::Error::TenantNotFound(named.chars().take(64).collect());
+            return Err(Error::Engine(unknown));
+        }
+        (Some(own), _) => own.as_str(),
+        (None, named) => named.unwrap_or(TenantName::DEFAULT),
+    };
+    Ok((shared.tenant(name).await?, name.into()))
 }
 
 impl Call {

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
+use punctual_domain::papers::Place;
 use punctual_domain::{JobId, OperationId, Sequence};
 
 /// A place in a list.
@@ -60,6 +61,20 @@ impl Cursor for Timestamp {
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         Timestamp::from_millisecond(i64::from_be_bytes(bytes.try_into().ok()?)).ok()
+    }
+}
+
+impl Cursor for Place {
+    const KIND: u8 = 6;
+
+    fn to_bytes(&self) -> Vec<u8> {
+        [&self.attempt.to_be_bytes()[..], &self.number.to_be_bytes()[..]].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (attempt, number) = bytes.split_at_checked(4)?;
+        let attempt = u32::from_be_bytes(attempt.try_into().ok()?);
+        Some(Place { attempt, number: u64::from_be_bytes(number.try_into().ok()?) })
     }
 }
 

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use punctual_api::read::Unread;
 use punctual_api::{Code, FieldError, Problem};
-use punctual_domain::lifecycle;
+use punctual_domain::{lifecycle, token};
 use punctual_engine::Error as EngineError;
 use punctual_engine::backfill::Refusal;
 
@@ -32,8 +32,14 @@ pub(crate) enum Error {
     AlreadyThere,
     /// `If-Match`, and there is none.
     NotThere(String),
+    /// `If-None-Match: *`, and there is a calendar.
+    CalendarThere(String),
+    /// `If-Match`, and there is no calendar.
+    NoCalendarThere(String),
     /// No such limit.
     LimitNotFound(String),
+    /// No such breaker.
+    BreakerNotFound(String),
     /// No such route.
     RouteNotFound(String),
     /// The route does not take this method.
@@ -50,17 +56,30 @@ pub(crate) enum Error {
 fn status(code: Code) -> StatusCode {
     match code {
         Code::MalformedJson => StatusCode::BAD_REQUEST,
-        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-        Code::Forbidden => StatusCode::FORBIDDEN,
+        Code::Unauthenticated | Code::TokenInvalid | Code::TokenExpired => StatusCode::UNAUTHORIZED,
+        Code::Forbidden | Code::TokenOfAnotherRun => StatusCode::FORBIDDEN,
         Code::JobNotFound
+        | Code::BatchNotFound
         | Code::RunNotFound
+        | Code::WorkerNotFound
         | Code::TenantNotFound
         | Code::OperationNotFound
         | Code::LimitNotFound
+        | Code::BreakerNotFound
+        | Code::CalendarNotFound
+        | Code::AlertNotFound
         | Code::RouteNotFound => StatusCode::NOT_FOUND,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-        Code::KeyTaken | Code::WrongState | Code::Overlap => StatusCode::CONFLICT,
+        Code::KeyTaken
+        | Code::WrongState
+        | Code::Overlap
+        | Code::CalendarInUse
+        | Code::WorkerLost
+        | Code::NoWorker
+        | Code::AttemptOver
+        | Code::LeaseLost => StatusCode::CONFLICT,
         Code::VersionConflict => StatusCode::PRECONDITION_FAILED,
+        Code::TooManyPending => StatusCode::TOO_MANY_REQUESTS,
         Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Code::InvalidRequest | Code::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
@@ -116,9 +135,21 @@ impl Error {
                 Code::VersionConflict,
                 format!("there is no job with the key `{key}`; leave `If-Match` out to create it"),
             ),
+            Error::CalendarThere(name) => new(
+                Code::VersionConflict,
+                format!("there is a calendar `{name}` already; leave `If-None-Match` out to change it"),
+            ),
+            Error::NoCalendarThere(name) => new(
+                Code::VersionConflict,
+                format!("there is no calendar `{name}`; leave `If-Match` out to create it"),
+            ),
             Error::LimitNotFound(name) => {
                 new(Code::LimitNotFound, format!("there is no limit `{name}`; `GET /v1/limits` lists them"))
             }
+            Error::BreakerNotFound(name) => new(
+                Code::BreakerNotFound,
+                format!("no breaker `{name}` is set; `GET /v1/breakers` lists those that are"),
+            ),
             Error::RouteNotFound(path) => new(
                 Code::RouteNotFound,
                 format!("there is nothing at `{path}`; the routes are in /v1/openapi.json"),
@@ -138,11 +169,23 @@ fn engine_problem(error: &EngineError) -> Problem {
 
     let code = match error {
         EngineError::JobNotFound(_) => Code::JobNotFound,
+        EngineError::BatchNotFound(_) => Code::BatchNotFound,
         EngineError::RunNotFound(_) => Code::RunNotFound,
+        EngineError::WorkerNotFound(_) => Code::WorkerNotFound,
+        EngineError::NoWorker(_) => Code::NoWorker,
+        EngineError::WorkerLost(_) => Code::WorkerLost,
+        EngineError::LeaseLost { .. } => Code::LeaseLost,
+        EngineError::Token(token::Refused::Invalid) => Code::TokenInvalid,
+        EngineError::Token(token::Refused::Expired(_)) => Code::TokenExpired,
+        EngineError::TokenOfAnotherRun(_) => Code::TokenOfAnotherRun,
+        EngineError::AttemptOver { .. } => Code::AttemptOver,
         EngineError::TenantNotFound(_) => Code::TenantNotFound,
         EngineError::OperationNotFound(_) => Code::OperationNotFound,
-        EngineError::KeyTaken { .. } => Code::KeyTaken,
-        EngineError::VersionConflict { .. } => Code::VersionConflict,
+        EngineError::CalendarNotFound(_) => Code::CalendarNotFound,
+        EngineError::CalendarChanged { .. } => Code::VersionConflict,
+        EngineError::CalendarInUse { .. } => Code::CalendarInUse,
+        EngineError::KeyTaken { .. } | EngineError::BatchTaken(_) => Code::KeyTaken,
+        EngineError::VersionConflict { .. } | EngineError::DefaultsChanged => Code::VersionConflict,
         EngineError::Repeated(_) => Code::IdempotencyKeyReused,
         EngineError::WrongState { .. }
         | EngineError::OperationEnded { .. }
@@ -151,11 +194,29 @@ fn engine_problem(error: &EngineError) -> Problem {
             Code::WrongState
         }
         EngineError::Overlap { .. } => Code::Overlap,
-        EngineError::TooManyLimits => Code::InvalidRequest,
+        EngineError::TooManyPending { .. } => Code::TooManyPending,
+        EngineError::TooManyLimits | EngineError::TooManyAlerts => Code::InvalidRequest,
+        EngineError::AlertNotFound(_) => Code::AlertNotFound,
+        EngineError::ReservedType => {
+            return wrong_fields(vec![FieldError::new("/type", "reserved", error.to_string())]);
+        }
+        EngineError::LinkMissing { place, .. } => {
+            let detail = format!("{error}; register that job first");
+            let pointer = format!("/links/{place}/job");
+            return wrong_fields(vec![FieldError::new(&pointer, "job_not_found", detail)]);
+        }
+        EngineError::LinkCycle { place, .. } => {
+            let detail = format!("{error}; leave one of these links out");
+            return wrong_fields(vec![FieldError::new(format!("/links/{place}"), "cycle", detail)]);
+        }
+        EngineError::TooManyLinked(_) => {
+            return wrong_fields(vec![FieldError::new("/links", "too_long", error.to_string())]);
+        }
+        EngineError::Link(_) => Code::WrongState,
         EngineError::Backfill(refusal) => {
             let pointer = match refusal {
                 Refusal::Reversed | Refusal::Future { .. } | Refusal::TooMany { .. } => "/to",
-                Refusal::Empty | Refusal::FromCompletion => "",
+                Refusal::Empty | Refusal::FromCompletion | Refusal::Broadcast | Refusal::Batch => "",
             };
             return wrong_fields(vec![FieldError::new(pointer, "out_of_range", refusal.to_string())]);
         }
@@ -173,9 +234,27 @@ fn engine_problem(error: &EngineError) -> Problem {
     };
     let way_out = match error {
         EngineError::KeyTaken { .. } => "; change that job with PUT /v1/jobs/key/{key}, or take another key",
-        EngineError::VersionConflict { .. } => "; read it again and repeat the change",
+        EngineError::BatchTaken(_) => "; the same id with the same body is the same batch: take another id",
+        EngineError::BatchNotFound(_) => "; `GET /v1/batches` lists them",
+        EngineError::VersionConflict { .. } | EngineError::CalendarChanged { .. } => {
+            "; read it again and repeat the change"
+        }
+        EngineError::NoWorker(_) => "; start one, and ask again",
+        EngineError::WorkerLost(_) => "; it holds nothing: claim without `worker` to begin anew",
+        EngineError::Token(token::Refused::Invalid) => {
+            "; send what the call had in `Punctual-Completion-Token`, in the same header or as `Authorization: Bearer`"
+        }
+        EngineError::Token(token::Refused::Expired(_)) | EngineError::AttemptOver { .. } => {
+            "; stop it, nothing more is taken for it"
+        }
+        EngineError::LeaseLost { .. } => "; stop it, its result is not taken",
+        EngineError::CalendarNotFound(_) => "; `GET /v1/calendars` lists them",
+        EngineError::CalendarInUse { .. } => "; take it out of `calendars` of these jobs first",
         EngineError::Overlap { .. } => {
             "; wait until it has ended, cancel it (`GET /v1/jobs/{id}/runs` shows it), or change `overlap` of the job"
+        }
+        EngineError::TooManyPending { .. } => {
+            "; try again later, cancel runs that need not run (`POST /v1/runs/bulk/cancel`), or let a worker serve their queues"
         }
         EngineError::WrongState { action: "backfilled", .. } => "; resume it first",
         _ => "",

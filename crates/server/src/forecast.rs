@@ -76,7 +76,7 @@ fn shown(found: &engine::Forecast, groups: Vec<ForecastGroup>, is_of_all: bool) 
 /// What groups are told apart by: words with commas between.
 fn by(call: &Call) -> Result<By, Error> {
     let Some(text) = call.query.text("by") else { return Ok(By::default()) };
-    let mut by = By { tenant: false, kind: false, destination: false };
+    let mut by = By { tenant: false, kind: false, destination: false, queue: false };
     for word in text.split(',') {
         match word {
             "tenant" => by.tenant = true,

@@ -4,7 +4,9 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderName, HeaderValue, StatusCode};
 use punctual_api::Problem;
 
@@ -17,15 +19,36 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 /// Longer ids are somebody's mistake and do not go into logs.
 const REQUEST_ID_MAX: usize = 128;
 
-pub(crate) async fn front(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+pub(crate) async fn front(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let id = request_id(&request).unwrap_or_else(|| new_id(&shared));
+    name_host(&mut request);
+    let is_grpc = is_grpc(&request);
     let bytes: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     let mut response = match bytes > shared.limits.headers_max {
         true => Error::HeadersTooLarge { max: shared.limits.headers_max }.into_response(),
         false => next.run(request).await,
     };
+    if is_grpc && let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
+        problem.instance = id.to_str().ok().map(|id| format!("urn:request:{id}"));
+        response = punctual_rpc::status::of(&problem).into_http();
+    }
     finish(&mut response, id);
     response
+}
+
+/// HTTP/2 names the host in another place than HTTP/1.1; who may call is decided by one.
+fn name_host(request: &mut Request) {
+    let named = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    if let (http::Version::HTTP_2, Some(host)) = (request.version(), named) {
+        request.headers_mut().insert(HOST, host);
+    }
+}
+
+fn is_grpc(request: &Request) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    kind == "application/grpc"
+        || kind.starts_with("application/grpc+")
+        || kind.starts_with("application/grpc;")
 }
 
 /// What every answer gets.
@@ -56,8 +79,12 @@ fn write_problem(response: &mut Response, mut problem: Problem, id: &HeaderValue
     let status = response.status();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(punctual_api::problem::MEDIA_TYPE));
-    if status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::TOO_MANY_REQUESTS {
+    if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    // A backlog that is full does not empty in a moment.
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("10"));
     }
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

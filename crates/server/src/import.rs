@@ -159,16 +159,20 @@ async fn parse(
     parsed: mpsc::Sender<Result<Parsed, Error>>,
 ) {
     while let Some(batch) = batches.recv().await {
-        let read = batch.and_then(|batch| parse_batch(&call, &batch));
+        let read = match (batch, call.shared.engine.job_defaults(call.tenant).await) {
+            (Ok(batch), Ok(defaults)) => parse_batch(&call, &batch, defaults),
+            (Err(error), _) => Err(error),
+            (_, Err(error)) => Err(error.into()),
+        };
         if parsed.send(read).await.is_err() {
             return;
         }
     }
 }
 
-fn parse_batch(call: &Call, batch: &Batch) -> Result<Parsed, Error> {
+fn parse_batch(call: &Call, batch: &Batch, defaults: Option<Arc<str>>) -> Result<Parsed, Error> {
     let key = call.idempotency_key()?;
-    let mut parsed = Parsed::with_capacity(batch.lines.len());
+    let mut parsed = Parsed::with_capacity(batch.lines.len(), defaults);
     for (number, place) in &batch.lines {
         match place.clone().map(|place| std::str::from_utf8(&batch.text[place])) {
             Some(Ok(text)) => parsed.read(call, key, text, *number),

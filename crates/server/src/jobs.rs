@@ -4,9 +4,11 @@ use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::backfill::{Asked, Backfill, BackfillSlots};
 use punctual_api::bulk::{edited, with_key};
-use punctual_api::job::{Facts, Pause, Purpose, Trigger, Upcoming, read_job};
+use punctual_api::defaults::read_job_over;
+use punctual_api::job::{Facts, Pause, Purpose, Trigger, Upcoming};
 use punctual_api::ledger::{LedgerEntry, Why};
 use punctual_api::page::Page;
+use punctual_api::read::{At, Errors, Unread};
 use punctual_api::{Job, read};
 use punctual_domain::account::{Row, What};
 use punctual_domain::job::Spec;
@@ -16,6 +18,7 @@ use punctual_engine::backfill;
 use punctual_engine::history::{JobFilter, Seen, Subject};
 use punctual_engine::ledger::Range;
 use punctual_engine::register::{Registered, Waiting};
+use punctual_engine::trigger;
 use punctual_engine::warnings::Recent;
 use punctual_engine::why::When;
 
@@ -39,7 +42,7 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
     {
         return Ok(answer);
     }
-    let spec = read_job(&text, Purpose::Create, &call.shared.rules())?;
+    let spec = read(&call, &text, Purpose::Create).await?;
     let hints = hints(&call, &spec).await?;
     let answer = |registered: &Registered| created(&call, registered, hints.clone());
     let registered = call
@@ -62,10 +65,16 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
     }
 }
 
+/// Reads a whole job over the defaults of its tenant.
+async fn read(call: &Call, text: &str, purpose: Purpose) -> Result<Spec, Error> {
+    let defaults = call.shared.engine.job_defaults(call.tenant).await?;
+    Ok(read_job_over(text, defaults.as_deref(), purpose, &call.shared.rules())?)
+}
+
 /// What there is to say to whoever registers or changes a job.
 async fn hints(call: &Call, spec: &Spec) -> Result<Vec<String>, Error> {
-    let unmet = call.shared.engine.unmet(&spec.requires).await?;
-    Ok(unmet.into_iter().chain(call.shared.engine.crowded(spec).await).collect())
+    let unmet = call.shared.engine.unmet(call.tenant, &spec.queue, &spec.requires).await?;
+    Ok(unmet.into_iter().chain(call.shared.engine.crowded(call.tenant, spec).await).collect())
 }
 
 fn created(call: &Call, registered: &Registered, hints: Vec<String>) -> Answer {
@@ -98,9 +107,13 @@ async fn changed(call: &Call, registered: &Registered) -> Outcome {
     };
     let seen = seen.filter(|seen| seen.job.version == registered.job.version);
     let seen = seen.unwrap_or_else(|| engine.seen(registered));
-    let mut hints: Vec<String> = engine.unmet(&seen.job.spec.requires).await?.into_iter().collect();
+    let mut hints: Vec<String> = engine
+        .unmet(seen.job.tenant, &seen.job.spec.queue, &seen.job.spec.requires)
+        .await?
+        .into_iter()
+        .collect();
     if seen.job.is_active() {
-        hints.extend(engine.crowded(&seen.job.spec).await);
+        hints.extend(engine.crowded(call.tenant, &seen.job.spec).await);
     }
     Ok(shown(call, &seen, &recent, hints, StatusCode::OK))
 }
@@ -110,7 +123,8 @@ async fn looked_at(call: &Call, seen: &Seen) -> Outcome {
         return Ok(Answer::empty(StatusCode::NOT_MODIFIED).version(seen.job.version.0));
     }
     let recent = call.shared.engine.recent(&seen.job).await?;
-    let unmet = call.shared.engine.unmet(&seen.job.spec.requires).await?;
+    let unmet =
+        call.shared.engine.unmet(seen.job.tenant, &seen.job.spec.queue, &seen.job.spec.requires).await?;
     Ok(shown(call, seen, &recent, unmet.into_iter().collect(), StatusCode::OK))
 }
 
@@ -140,6 +154,7 @@ pub(crate) async fn list(mut call: Call) -> Outcome {
         labels: call.query.texts("label").map(label).collect::<Result<_, _>>()?,
         queue: call.query.text("queue").map(Into::into),
         kind: call.query.text("type").map(Into::into),
+        is_batch: false,
     };
     let page = call.query.page();
     call.query.check()?;
@@ -159,7 +174,7 @@ pub(crate) async fn list(mut call: Call) -> Outcome {
 
 pub(crate) async fn put(mut call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
     let (id, expected, waiting) = (job_id(&id)?, call.expected()?, waiting(&mut call)?);
-    let spec = read_job(&text, Purpose::Change, &call.shared.rules())?;
+    let spec = read(&call, &text, Purpose::Change).await?;
     let old = call.shared.engine.job(call.tenant, id).await?;
     let spec = with_key(spec, &old.job.spec)?;
     let registered = call.shared.engine.update(call.tenant, id, expected, spec, waiting).await?;
@@ -194,7 +209,7 @@ fn waiting(call: &mut Call) -> Result<Waiting, Error> {
 pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text) -> Outcome {
     call.query.check()?;
     let expected = call.expected()?;
-    let spec = read_job(&text, Purpose::Change, &call.shared.rules())?;
+    let spec = read(&call, &text, Purpose::Change).await?;
     if spec.key.as_ref().is_some_and(|own| *own != key) {
         let detail = format!("the path says `{}`; leave `key` out, or write the same", shorten(&key));
         return Err(Error::wrong("/key", "conflict", detail));
@@ -258,13 +273,23 @@ pub(crate) async fn trigger(call: Call, Path(id): Path<String>, Text(text): Text
         let detail = "write 1 to 200 printable ASCII characters without spaces";
         is_right.then(|| text.into()).ok_or_else(|| Error::wrong("/correlation_id", "bad_character", detail))
     });
-    let (correlation_id, request) = (correlation_id.transpose()?, call.request(&text)?);
+    let payload = trigger.payload.map(|payload| {
+        let mut errors = Errors::default();
+        payload.check(call.shared.rules().payload_max, &At::ROOT.member("payload"), &mut errors);
+        errors.is_empty().then(|| payload.as_str().into()).ok_or_else(|| Unread::Wrong(errors.into_vec()))
+    });
+    let asked = trigger::Asked {
+        correlation_id: correlation_id.transpose()?,
+        payload: payload.transpose()?,
+        ..trigger::Asked::default()
+    };
+    let request = call.request(&text)?;
     if let Some(request) = &request
         && let Some(known) = call.shared.engine.remembered(call.tenant, &request.key).await?
     {
         return triggered_before(&call, &known, request).await;
     }
-    match call.shared.engine.trigger(call.tenant, id, correlation_id, request.clone()).await {
+    match call.shared.engine.trigger_as(call.tenant, id, asked, request.clone()).await {
         Ok(run) => triggered(&call, &run).await,
         Err(EngineError::Repeated(known)) => match request {
             Some(request) => triggered_before(&call, &known, &request).await,
@@ -335,7 +360,7 @@ pub(crate) async fn ledger(mut call: Call, Path(id): Path<String>) -> Outcome {
         (call.query.page(), Range { from: call.query.time("from"), to: call.query.time("to") });
     call.query.check()?;
     let (engine, id) = (&call.shared.engine, job_id(&id)?);
-    let (items, next): (Vec<LedgerEntry>, _) = match range == Range::default() {
+    let (mut items, next): (Vec<LedgerEntry>, _) = match range == Range::default() {
         true => {
             let page = engine.ledger(call.tenant, id, page).await?;
             (page.items.iter().map(LedgerEntry::from).collect(), page.next)
@@ -345,6 +370,13 @@ pub(crate) async fn ledger(mut call: Call, Path(id): Path<String>) -> Outcome {
             (accounted(&call, id, &page.items).await?, page.next)
         }
     };
+    let is_unnamed = |entry: &LedgerEntry| entry.reason == "calendar" && entry.calendars.is_none();
+    if items.iter().any(is_unnamed) {
+        let job = engine.kept_job(call.tenant, id).await?;
+        for entry in items.iter_mut().filter(|entry| is_unnamed(entry)) {
+            entry.calendars = Some(engine.excluded_by(&job, entry.from, Some(entry.decided_at)));
+        }
+    }
     Ok(Answer::ok(&Page { items, next_cursor: next.map(|next| next.encode()) }))
 }
 

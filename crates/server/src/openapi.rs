@@ -109,6 +109,10 @@ fn operation(endpoint: &Endpoint) -> utoipa::openapi::path::Operation {
         .summary(Some(endpoint.about))
         .description(Some(match endpoint.needs {
             Needs::Nothing => "Open to everyone.".to_string(),
+            Needs::Token => {
+                "Needs no key, but the token that the call to the receiver had, in `Punctual-Completion-Token` or as `Authorization: Bearer`."
+                    .to_string()
+            }
             needs => format!("Needs the role {}.", needs.as_str()),
         }));
     for part in endpoint.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
@@ -118,12 +122,20 @@ fn operation(endpoint: &Endpoint) -> utoipa::openapi::path::Operation {
         operation =
             operation.parameter(parameter(param.name, ParameterIn::Query, param.about, Required::False));
     }
-    if endpoint.path.starts_with("/v1/") && endpoint.needs != Needs::Nothing {
+    if endpoint.path.starts_with("/v1/") && !matches!(endpoint.needs, Needs::Nothing | Needs::Token) {
         let about = "Whose; `default` unless said otherwise.";
         operation =
             operation.parameter(parameter("Punctual-Tenant", ParameterIn::Header, about, Required::False));
     }
-    if endpoint.method == "POST" {
+    if endpoint.needs == Needs::Token {
+        let about = "What the call to the receiver had.";
+        operation = operation.parameter(parameter(
+            "Punctual-Completion-Token",
+            ParameterIn::Header,
+            about,
+            Required::False,
+        ));
+    } else if endpoint.method == "POST" {
         let about = "A repeat under the same key within 24 hours is not done again and gets the same answer.";
         operation =
             operation.parameter(parameter("Idempotency-Key", ParameterIn::Header, about, Required::False));

@@ -6,9 +6,14 @@
 use axum::Router;
 use axum::middleware;
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
+use punctual_api::alert::{Alarm, Alert, AlertSpec};
 use punctual_api::backfill::{Backfill, BackfillSlots};
+use punctual_api::batch::{Batch, BatchRun, BatchSpec};
+use punctual_api::breaker::Breaker;
 use punctual_api::bulk::{BulkPreview, CancelRuns, EditJobs, PauseJobs, SelectJobs};
+use punctual_api::calendar::{Calendar, CalendarSpec};
 use punctual_api::dead_letter::{DeadLetterGroups, Selection, SelectionResult};
+use punctual_api::defaults::JobDefaults;
 use punctual_api::forecast::Forecast;
 use punctual_api::health::{Readiness, Version};
 use punctual_api::import::{BulkResult, ImportLine};
@@ -17,15 +22,23 @@ use punctual_api::ledger::{LedgerEntry, Why};
 use punctual_api::limit::{Limit, LimitSpec};
 use punctual_api::node::{Database, MoveShards, Node, Shard};
 use punctual_api::operation::Operation;
+use punctual_api::queue::Queue;
+use punctual_api::report::{AttemptEnd, AttemptHeard, AttemptHeartbeat};
+use punctual_api::run::{RunAnswer, RunLogLine};
 use punctual_api::tenant::{Tenant, TenantSpec};
+use punctual_api::worker::{
+    Claim, Claimed, HeartbeatAnswer, ResultTaken, Results, ResultsTaken, Worker, WorkerHeartbeat,
+};
 use punctual_api::{Job, JobSpec, Page, Run, RunSummary};
 
 use crate::access::{Needs, gate};
+use crate::grpc::Services;
 use crate::openapi::{Shape, json, list_of, ndjson, nothing, text};
 use crate::query::Param;
 use crate::state::{Shared, State};
 use crate::{
-    bulk, dead_letters, forecast, front, import, jobs, limits, many, meta, nodes, operations, runs, tenants,
+    alerts, batches, breakers, bulk, calendars, dead_letters, forecast, front, import, jobs, limits, many,
+    meta, nodes, operations, queues, reports, runs, tenants, workers,
 };
 
 /// A route.
@@ -93,8 +106,10 @@ const CURSOR: Param = param("cursor", "The `next_cursor` of the page before.");
 const STATE: Param =
     param("state", "`pending`, `running`, `succeeded`, `failed`, `timed_out` or `cancelled`.");
 const DEAD: Param = param("dead", "`true`: dead letters only; `false`: all others.");
-const WAITING_FOR: Param =
-    param("waiting_for", "`time`, `capacity`, `retry` or `earlier_run`: pending runs that wait for it.");
+const WAITING_FOR: Param = param(
+    "waiting_for",
+    "`time`, `capacity`, `retry`, `earlier_run`, `limit` (breakers too) or `answer`: pending runs that wait for it.",
+);
 const JOB: Param = param("job", "Of this job, by id.");
 const TYPE: Param = param("type", "Of this type.");
 const QUEUE: Param = param("queue", "In this queue.");
@@ -118,6 +133,15 @@ const JOB_LIST: &[Param] = &[
 ];
 const RUN_LIST: &[Param] = &[STATE, DEAD, WAITING_FOR, JOB, TYPE, TENANT, QUEUE, FROM, TO, LIMIT, CURSOR];
 const JOB_RUNS: &[Param] = &[STATE, DEAD, WAITING_FOR, FROM, TO, LIMIT, CURSOR];
+const LOG: &[Param] = &[
+    param("attempt", "Of this attempt; of all."),
+    param(
+        "follow",
+        "`true`: waits up to 20 seconds for more, and gives a `next_cursor` as long as there may be more.",
+    ),
+    LIMIT,
+    CURSOR,
+];
 const ERROR: Param = param("error", "The error of the last attempt has this code, such as `connect_failed`.");
 const LABEL: Param = param("label", "`name=value`: of jobs with this label.");
 const DEAD_LIST: &[Param] = &[JOB, TYPE, QUEUE, FROM, TO, ERROR, LABEL, TENANT, LIMIT, CURSOR];
@@ -270,6 +294,47 @@ pub static TABLE: &[Endpoint] = &[
         .query(WHY)
         .gives(200, json::<Why>())
         .by(|| get(jobs::why)),
+    on(
+        "POST",
+        "/v1/batches",
+        Needs::Operator,
+        "Registers a batch: a job with items, each of which is a run; the same again is the same batch",
+    )
+    .takes(json::<BatchSpec>())
+    .gives(201, json::<Batch>())
+    .or_gives(200, json::<Batch>())
+    .by(|| post(batches::create)),
+    on("GET", "/v1/batches", Needs::Viewer, "Lists batches in the order of their jobs' ids")
+        .query(&[LIMIT, CURSOR])
+        .gives(200, json::<Page<Batch>>())
+        .by(|| get(batches::list)),
+    on("GET", "/v1/batches/{id}", Needs::Viewer, "Reads a batch, and counts the items of its newest slot")
+        .gives(200, json::<Batch>())
+        .by(|| get(batches::get)),
+    on(
+        "GET",
+        "/v1/batches/{id}/items",
+        Needs::Viewer,
+        "Lists the items of a batch that have runs, newest first",
+    )
+    .query(&[STATE, LIMIT, CURSOR])
+    .gives(200, json::<Page<BatchRun>>())
+    .by(|| get(batches::items)),
+    on(
+        "POST",
+        "/v1/batches/{id}/cancel",
+        Needs::Operator,
+        "Ends a batch: no slot comes, what waits ends, what runs is asked to stop",
+    )
+    .gives(200, json::<Batch>())
+    .by(|| post(batches::cancel)),
+    on(
+        "DELETE",
+        "/v1/batches/{id}",
+        Needs::Operator,
+        "Deletes a batch; its history stays until it expires, and its completion is not told",
+    )
+    .by(|| delete(batches::delete)),
     on("GET", "/v1/runs", Needs::Viewer, "Lists runs, newest first")
         .query(RUN_LIST)
         .gives(200, json::<Page<RunSummary>>())
@@ -282,12 +347,83 @@ pub static TABLE: &[Endpoint] = &[
     on("GET", "/v1/runs/{id}", Needs::Viewer, "Reads a run with its attempts")
         .gives(200, json::<Run>())
         .by(|| get(runs::get)),
+    on("GET", "/v1/runs/{id}/log", Needs::Viewer, "Reads the log of a run, oldest lines first")
+        .query(LOG)
+        .gives(200, json::<Page<RunLogLine>>())
+        .by(|| get(runs::log)),
     on("POST", "/v1/runs/{id}/cancel", Needs::Operator, "Ends a waiting run, or asks a running one to stop")
         .gives(200, json::<RunSummary>())
         .by(|| post(runs::cancel)),
     on("POST", "/v1/runs/{id}/retry", Needs::Operator, "Lets a dead run go on with its next attempt")
         .gives(200, json::<RunSummary>())
         .by(|| post(runs::retry)),
+    on(
+        "POST",
+        "/v1/runs/{id}/answer",
+        Needs::Operator,
+        "Says what became of a run that waits for an answer (`on_unknown` is `ask`)",
+    )
+    .takes(json::<RunAnswer>())
+    .gives(200, json::<RunSummary>())
+    .by(|| post(runs::answer)),
+    on(
+        "POST",
+        "/v1/runs/{id}/heartbeat",
+        Needs::Token,
+        "Says that an attempt goes on whose receiver reports later (`completion` is `token`)",
+    )
+    .takes(json::<AttemptHeartbeat>())
+    .gives(200, json::<AttemptHeard>())
+    .by(|| post(reports::heartbeat)),
+    on(
+        "POST",
+        "/v1/runs/{id}/complete",
+        Needs::Token,
+        "Says what became of an attempt whose receiver reports later (`completion` is `token`)",
+    )
+    .takes(json::<AttemptEnd>())
+    .gives(200, json::<ResultTaken>())
+    .by(|| post(reports::complete)),
+    on(
+        "POST",
+        "/v1/claims",
+        Needs::Worker,
+        "Gives runs to a worker that asks for them; waits until there are any",
+    )
+    .takes(json::<Claim>())
+    .gives(200, json::<Claimed>())
+    .by(|| post(workers::claim)),
+    on("GET", "/v1/workers", Needs::Viewer, "Lists workers that pull and live")
+        .query(&[TENANT])
+        .gives(200, json::<Page<Worker>>())
+        .by(|| get(workers::list)),
+    on("GET", "/v1/workers/{id}", Needs::Viewer, "Reads a worker")
+        .gives(200, json::<Worker>())
+        .by(|| get(workers::get)),
+    on("DELETE", "/v1/workers/{id}", Needs::Worker, "A worker goes: what it still holds goes back")
+        .by(|| delete(workers::dismiss)),
+    on(
+        "POST",
+        "/v1/workers/{id}/heartbeat",
+        Needs::Worker,
+        "A worker's sign of life, with everything it holds",
+    )
+    .takes(json::<WorkerHeartbeat>())
+    .gives(200, json::<HeartbeatAnswer>())
+    .by(|| post(workers::heartbeat)),
+    on("POST", "/v1/workers/{id}/results", Needs::Worker, "Reports up to 1000 attempts that are over")
+        .takes(json::<Results>())
+        .gives(200, json::<ResultsTaken>())
+        .by(|| post(workers::results)),
+    on(
+        "GET",
+        "/v1/queues",
+        Needs::Viewer,
+        "Lists queues: what waits and runs, who serves them, what is planned",
+    )
+    .query(&[TENANT])
+    .gives(200, json::<Page<Queue>>())
+    .by(|| get(queues::list)),
     on("GET", "/v1/dead-letters", Needs::Viewer, "Lists runs that ended badly and wait for somebody")
         .query(DEAD_LIST)
         .gives(200, json::<Page<RunSummary>>())
@@ -340,6 +476,25 @@ pub static TABLE: &[Endpoint] = &[
         .query(FORECAST)
         .gives(200, json::<Forecast>())
         .by(|| get(forecast::get)),
+    on("GET", "/v1/calendars", Needs::Viewer, "Lists calendars by name")
+        .query(&[LIMIT, CURSOR])
+        .gives(200, json::<Page<Calendar>>())
+        .by(|| get(calendars::list)),
+    on("GET", "/v1/calendars/{name}", Needs::Viewer, "Reads a calendar")
+        .gives(200, json::<Calendar>())
+        .by(|| get(calendars::get)),
+    on(
+        "PUT",
+        "/v1/calendars/{name}",
+        Needs::Operator,
+        "Sets a calendar; the jobs that use it are planned anew, as an operation",
+    )
+    .takes(json::<CalendarSpec>())
+    .gives(200, json::<Calendar>())
+    .or_gives(201, json::<Calendar>())
+    .by(|| put(calendars::put)),
+    on("DELETE", "/v1/calendars/{name}", Needs::Operator, "Deletes a calendar that no job uses")
+        .by(|| delete(calendars::delete)),
     on("GET", "/v1/nodes", Needs::Admin, "Lists the live nodes of the cluster")
         .gives(200, json::<Page<Node>>())
         .by(|| get(nodes::list)),
@@ -366,6 +521,28 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| put(limits::put)),
     on("DELETE", "/v1/limits/{name}", Needs::Admin, "Deletes a limit; who waits for it goes on")
         .by(|| delete(limits::delete)),
+    on("GET", "/v1/breakers", Needs::Admin, "Lists the targets and jobs that are left alone")
+        .gives(200, json::<Page<Breaker>>())
+        .by(|| get(breakers::list)),
+    on("DELETE", "/v1/breakers/{name}", Needs::Admin, "Resets a breaker; who waits for it goes on")
+        .by(|| delete(breakers::reset)),
+    on("GET", "/v1/alerts", Needs::Viewer, "Lists what somebody wants to be told of")
+        .gives(200, json::<Page<Alert>>())
+        .by(|| get(alerts::list)),
+    on("GET", "/v1/alerts/{name}", Needs::Viewer, "Reads an alert")
+        .gives(200, json::<Alert>())
+        .by(|| get(alerts::get)),
+    on("PUT", "/v1/alerts/{name}", Needs::Operator, "Sets an alert, for what happens from now on")
+        .takes(json::<AlertSpec>())
+        .gives(201, json::<Alert>())
+        .or_gives(200, json::<Alert>())
+        .by(|| put(alerts::put)),
+    on("DELETE", "/v1/alerts/{name}", Needs::Operator, "Deletes an alert, with its alarms")
+        .by(|| delete(alerts::delete)),
+    on("GET", "/v1/alarms", Needs::Viewer, "Lists what is raised now, and since when")
+        .query(&[LIMIT, CURSOR])
+        .gives(200, json::<Page<Alarm>>())
+        .by(|| get(alerts::alarms)),
     on("GET", "/v1/tenants", Needs::Admin, "Lists the tenants")
         .gives(200, json::<Page<Tenant>>())
         .by(|| get(tenants::list)),
@@ -374,6 +551,58 @@ pub static TABLE: &[Endpoint] = &[
         .gives(201, json::<Tenant>())
         .or_gives(200, json::<Tenant>())
         .by(|| post(tenants::create)),
+    on(
+        "GET",
+        "/v1/tenants/{name}/defaults",
+        Needs::Viewer,
+        "Reads what holds for jobs of a tenant that do not say",
+    )
+    .gives(200, json::<JobDefaults>())
+    .by(|| get(tenants::defaults)),
+    on(
+        "PUT",
+        "/v1/tenants/{name}/defaults",
+        Needs::Admin,
+        "Sets it, for jobs that are registered or replaced from then on",
+    )
+    .takes(json::<JobDefaults>())
+    .gives(200, json::<JobDefaults>())
+    .by(|| put(tenants::put_defaults)),
+    on("DELETE", "/v1/tenants/{name}/defaults", Needs::Admin, "Takes it away; jobs keep what they have")
+        .by(|| delete(tenants::delete_defaults)),
+];
+
+/// The methods of gRPC, as routes: the same gate, the same roles.
+pub static METHODS: &[Endpoint] = &[
+    on(
+        "POST",
+        "/punctual.v1.Workers/Claim",
+        Needs::Worker,
+        "Gives runs to a worker for as long as its stream lives",
+    ),
+    on(
+        "POST",
+        "/punctual.v1.Workers/Heartbeat",
+        Needs::Worker,
+        "A worker's sign of life, with everything it holds",
+    ),
+    on("POST", "/punctual.v1.Workers/Report", Needs::Worker, "Reports up to 1000 attempts that are over"),
+    on("POST", "/punctual.v1.Workers/Dismiss", Needs::Worker, "A worker goes: what it still holds goes back"),
+    on("POST", "/punctual.v1.Workers/ListWorkers", Needs::Viewer, "Lists workers that pull and live"),
+    on("POST", "/grpc.health.v1.Health/Check", Needs::Nothing, "Says whether the process can work"),
+    on("POST", "/grpc.health.v1.Health/Watch", Needs::Nothing, "Says it again when it changes"),
+    on(
+        "POST",
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        Needs::Nothing,
+        "Gives the proto files",
+    ),
+    on(
+        "POST",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        Needs::Nothing,
+        "Gives the proto files, as older tools ask for them",
+    ),
 ];
 
 /// The API.
@@ -385,7 +614,7 @@ pub fn router(state: State) -> Router {
 
 /// What a node answers that has no API: whether it lives and can work, and its metrics.
 pub fn probes(state: State) -> Router {
-    routes(state, |endpoint| !endpoint.path.starts_with("/v1/"))
+    routes(state, |endpoint| !endpoint.path.starts_with("/v1/") && !endpoint.path.starts_with("/punctual."))
 }
 
 fn routes(state: State, has: fn(&Endpoint) -> bool) -> Router {
@@ -394,6 +623,13 @@ fn routes(state: State, has: fn(&Endpoint) -> bool) -> Router {
     for endpoint in TABLE.iter().filter(|endpoint| has(endpoint)) {
         let gate = middleware::from_fn_with_state((shared.clone(), endpoint), gate);
         router = router.route(endpoint.path, (endpoint.handler)().route_layer(gate));
+    }
+    let services = Services::new(&shared);
+    for method in METHODS.iter().filter(|method| has(method)) {
+        let gate = middleware::from_fn_with_state((shared.clone(), method), gate);
+        if let Some(service) = services.of(method) {
+            router = router.route(method.path, service.route_layer(gate));
+        }
     }
     router
         .fallback(meta::no_such_route)

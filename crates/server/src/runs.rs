@@ -1,25 +1,31 @@
-//! Runs: listed newest first, read with their attempts, cancelled, retried.
+//! Runs: listed newest first, read with their attempts and their log, cancelled, retried, answered for.
+
+use std::time::Duration;
 
 use axum::extract::Path;
 use punctual_api::page::Page;
-use punctual_api::run::{Attempt, Run, RunSummary};
+use punctual_api::read;
+use punctual_api::run::{Run, RunAnswer, RunLogLine, RunSummary};
+use punctual_domain::papers::Place;
 use punctual_domain::run::WaitingFor;
 use punctual_domain::{self as domain, JobId, RunId};
 use punctual_engine::Error as EngineError;
 use punctual_engine::history::RunFilter;
+use punctual_engine::log::LogQuery;
 
-use crate::access::Role;
+use crate::access::{Caller, Role};
 use crate::answer::Answer;
 use crate::call::{Call, Text};
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::jobs::{job_id, shorten};
 use crate::once::once;
+use crate::state::Shared;
 
 type Outcome = Result<Answer, Error>;
 
 /// The states a run can be in.
-const STATES: [(&str, &str); 7] = [
+pub(crate) const STATES: [(&str, &str); 7] = [
     ("pending", "pending"),
     ("running", "running"),
     ("succeeded", "succeeded"),
@@ -29,12 +35,13 @@ const STATES: [(&str, &str); 7] = [
     ("missed", "missed"),
 ];
 
-const WAITING_FOR: [(&str, WaitingFor); 5] = [
+const WAITING_FOR: [(&str, WaitingFor); 6] = [
     ("time", WaitingFor::Time),
     ("capacity", WaitingFor::Capacity),
     ("retry", WaitingFor::Retry),
     ("earlier_run", WaitingFor::EarlierRun),
     ("limit", WaitingFor::Limit),
+    ("answer", WaitingFor::Answer),
 ];
 
 pub(crate) async fn list(mut call: Call) -> Outcome {
@@ -50,14 +57,20 @@ pub(crate) async fn list(mut call: Call) -> Outcome {
 
 /// The tenant of a filter; `*` is all of them, for those who may see them.
 pub(crate) async fn named_tenant(call: &Call, name: &str) -> Result<Option<domain::TenantId>, Error> {
-    let is_bound = call.caller.tenant.is_some();
-    match name {
-        "*" if call.caller.role == Role::Admin && !is_bound => Ok(None),
-        "*" => Err(Error::Forbidden("only an admin of all tenants may list them all".into())),
-        name if is_bound && *name != *call.tenant_name => {
-            Err(EngineError::TenantNotFound(shorten(name)).into())
-        }
-        name => call.shared.tenant(name).await.map(Some),
+    named_tenant_of(&call.shared, &call.caller, name).await
+}
+
+/// The same, for a caller.
+pub(crate) async fn named_tenant_of(
+    shared: &Shared,
+    caller: &Caller,
+    name: &str,
+) -> Result<Option<domain::TenantId>, Error> {
+    match (name, &caller.tenant) {
+        ("*", None) if caller.role == Role::Admin => Ok(None),
+        ("*", _) => Err(Error::Forbidden("only an admin of all tenants may list them all".into())),
+        (name, Some(own)) if *name != *own.as_str() => Err(EngineError::TenantNotFound(shorten(name)).into()),
+        (name, _) => shared.tenant(name).await.map(Some),
     }
 }
 
@@ -96,10 +109,12 @@ async fn page(mut call: Call, filter: RunFilter) -> Outcome {
 
 pub(crate) async fn summaries(call: &Call, runs: &[domain::Run]) -> Result<Vec<RunSummary>, Error> {
     let due_times = call.shared.engine.due_times(runs).await?;
+    let items = call.shared.engine.item_ids(runs).await?;
     let mut summaries = Vec::with_capacity(runs.len());
-    for (run, due_at) in runs.iter().zip(due_times) {
+    for ((run, due_at), item_id) in runs.iter().zip(due_times).zip(items) {
         let tenant = call.shared.tenant_name(run.tenant).await?;
-        summaries.push(RunSummary::new(run, &tenant, run.kind.as_deref(), due_at));
+        let summary = RunSummary::new(run, &tenant, run.kind.as_deref(), due_at);
+        summaries.push(RunSummary { item_id, ..summary });
     }
     Ok(summaries)
 }
@@ -107,14 +122,32 @@ pub(crate) async fn summaries(call: &Call, runs: &[domain::Run]) -> Result<Vec<R
 pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
     call.query.check()?;
     let detail = call.shared.engine.run(call.tenant, run_id(&id)?).await?;
-    let attempts: Vec<Attempt> = detail.attempts.iter().map(Attempt::from).collect();
     let summary = summaries(&call, std::slice::from_ref(&detail.run)).await?.into_iter().next();
     let warnings = match detail.run.state {
-        domain::RunState::Pending(_) => call.shared.engine.unmet(&detail.run.requires).await?,
+        domain::RunState::Pending(_) => {
+            call.shared.engine.unmet(call.tenant, &detail.run.queue, &detail.run.requires).await?
+        }
         _ => None,
     };
     let warnings = warnings.into_iter().collect();
-    Ok(Answer::ok(&summary.map(|summary| Run { summary, attempts, warnings })))
+    let payload = detail.run.payload.as_deref();
+    let show = |summary| Run::new(summary, payload, &detail.attempts, &detail.papers, warnings);
+    Ok(Answer::ok(&summary.map(show)))
+}
+
+/// How long somebody who follows is kept waiting, as long as a worker that claims.
+const FOLLOW: Duration = Duration::from_secs(20);
+
+pub(crate) async fn log(mut call: Call, Path(id): Path<String>) -> Outcome {
+    let follows = call.query.parsed::<bool>("follow", "`true` or `false`").unwrap_or(false);
+    let attempt = call.query.parsed::<u32>("attempt", "the number of an attempt");
+    let page = call.query.page::<Place>();
+    call.query.check()?;
+    let after = page.after.unwrap_or_default();
+    let query = LogQuery { attempt, after, limit: page.limit, wait: follows.then_some(FOLLOW) };
+    let page = call.shared.engine.log(call.tenant, run_id(&id)?, query).await?;
+    let items: Vec<_> = page.lines.iter().map(|(place, line)| RunLogLine::new(*place, line)).collect();
+    Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
 }
 
 pub(crate) async fn cancel(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
@@ -133,6 +166,17 @@ pub(crate) async fn retry(call: Call, Path(id): Path<String>, Text(text): Text) 
     once(&call, &text, async {
         let redriven = call.shared.engine.redrive(call.tenant, &[id]).await?.into_iter().next();
         let run = redriven.unwrap_or_else(|| Err(EngineError::RunNotFound(id.to_string())))?;
+        Ok(Answer::ok(&summaries(&call, &[run]).await?.first()))
+    })
+    .await
+}
+
+pub(crate) async fn answer(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let id = run_id(&id)?;
+    let answer = read::read::<RunAnswer>(&text)?.to_domain()?;
+    once(&call, &text, async {
+        let run = call.shared.engine.answer(call.tenant, id, answer).await?;
         Ok(Answer::ok(&summaries(&call, &[run]).await?.first()))
     })
     .await

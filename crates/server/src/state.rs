@@ -28,6 +28,8 @@ pub struct State {
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// Whether a target may be called at all, asked when a job is registered.
     pub check_target: Option<Arc<CheckTarget>>,
+    /// Whether its workers can send mail.
+    pub has_mail: bool,
     /// How much of everything.
     pub limits: Limits,
 }

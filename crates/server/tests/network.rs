@@ -34,6 +34,7 @@ fn serve() -> SocketAddr {
                 version: Version::default(),
                 metrics: Arc::new(String::new),
                 check_target: None,
+                has_mail: false,
                 limits: Limits::default(),
             };
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -185,12 +185,16 @@ fn firing(due: Due, worker: WorkerId, epochs: &[Epoch]) -> Firing {
         requires: Default::default(),
         lane: due.key.lane,
         priority: 0,
-        retention,
+        retention: retention.into(),
         correlation_id: None,
+        payload: None,
+        caused_by: None,
         claimed_by: Some(worker),
         overlap: Overlap::Allow,
         previous: None,
         limits: Limits::NONE,
+        full: None,
+        parts: None,
     };
     let epoch = epochs[usize::from(due.key.job.shard().0)];
     Firing {
@@ -216,5 +220,7 @@ fn conclusion(run: &Run, worker: WorkerId, now: Timestamp) -> Conclusion {
         report: Some(report),
         verdict: Verdict::Succeed,
         successor: None,
+        messages: Vec::new(),
+        limits: None,
     }
 }

@@ -206,10 +206,14 @@ fn trigger(job: &Job, worker: WorkerId, at: Timestamp) -> Trigger {
         priority: 0,
         retention: Default::default(),
         correlation_id: None,
+        payload: None,
+        caused_by: None,
         claimed_by: Some(worker),
         overlap: Overlap::Allow,
         previous: None,
         limits: Limits::NONE,
+        full: None,
+        parts: None,
     };
     Trigger { job: job.id, version: job.version, birth, is_over: false, request: None }
 }
@@ -220,5 +224,13 @@ fn conclusion(run: &Run, worker: WorkerId, now: Timestamp, is_failed: bool) -> C
     report.outcome = if is_failed { Outcome::Failed } else { Outcome::Succeeded };
     report.error = report.error.filter(|_| is_failed);
     let held = Held { sequence: run.sequence, attempt: run.attempt };
-    Conclusion { worker, held, report: Some(report), verdict, successor: None }
+    Conclusion {
+        worker,
+        held,
+        report: Some(report),
+        verdict,
+        successor: None,
+        messages: Vec::new(),
+        limits: None,
+    }
 }

@@ -50,7 +50,7 @@ pub(crate) enum Whose {
 }
 
 /// Where such runs may be, in one stretch of births.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// These.
     Marks(Vec<i64>),
@@ -283,14 +283,14 @@ fn unsorted(
 ) -> Result<Vec<(Sequence, RunHead)>, Error> {
     let mut found = Vec::new();
     let upper = partition.to.map_or(i64::MAX, Sequence::as_i64);
-    for (table, is_shared) in [(format!("history_{}", partition.id), false), ("open_runs".to_string(), true)]
-    {
+    for table in [format!("history_{}", partition.id), "open_runs".to_string()] {
         let sql = format!("select {} from {table} where seq > ?1 and seq < ?2", row::COLUMNS);
         let mut statement = connection.prepare(&sql).map_err(failed)?;
         let mut rows = statement.query([after, upper]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let head = RunHead::of(row::record(row)?)?;
-            if !is_shared || head.retention == partition.retention {
+            // What ended in another class than it was born into is a stray, and found as one.
+            if head.retention.at_birth() == partition.retention {
                 found.push((Sequence::from_i64(row.get(0).map_err(failed)?), head));
             }
         }

@@ -11,6 +11,7 @@ mod births;
 mod heads;
 mod jobs;
 mod listed;
+mod papers;
 mod runs;
 mod tables;
 
@@ -59,6 +60,7 @@ pub fn check(directory: &Path, now: Timestamp) -> Result<Checked, OpenError> {
     tables::check(&mut checked, &connection);
     jobs::check(&mut checked, &connection, now);
     runs::check(&mut checked, &connection);
+    papers::check(&mut checked, &connection);
     births::check(&mut checked, &connection);
     Ok(checked)
 }

@@ -7,15 +7,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::backlog::Pending;
 use punctual_domain::policy::limit::Rule;
-use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
+use punctual_domain::work::{About, Presence};
+use punctual_domain::{Document, Labels, LedgerEntry, Note, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::record::encode_job;
 use punctual_store::{
-    Advanced, Attendance, Attendances, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery,
-    Error, Figures, Firing, Health, Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page,
-    PageRequest, Planned, Put, Refused, RuleChange, RunDetail, RunFilter, Runnable, Shards, Step, Stepped,
-    Store, Stored, Subject, Trigger,
+    Advanced, Answering, Attendance, Attendances, Cancellation, Claim, Concluded, Conclusion, DocumentChange,
+    Due, DuePage, DueQuery, Error, Figures, Firing, Health, Heartbeat, Held, JobFilter, Lapse, Lapsed,
+    OperationFilter, Page, PageRequest, Planned, Put, Queue, Queues, Refused, RuleChange, RunDetail,
+    RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger, together,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -25,7 +28,7 @@ use crate::directory::Directory;
 use crate::error::{OpenError, failed};
 use crate::open_runs::Memory;
 use crate::writer::{Writer, Writers};
-use crate::{read, schema, transfer};
+use crate::{papers, read, schema, transfer};
 
 /// How a data directory is opened.
 #[derive(Clone, Debug)]
@@ -185,6 +188,14 @@ impl Store for Embedded {
         self.writers.figures()
     }
 
+    fn pending(&self, tenant: TenantId) -> Pending {
+        self.writers.backlog().of(tenant)
+    }
+
+    async fn count_pending(&self) -> Result<Pending, Error> {
+        Ok(self.writers.backlog().most())
+    }
+
     async fn attend(&self, attendance: Attendance, ttl: Duration, now: Timestamp) -> Result<(), Error> {
         self.attendances().attend(attendance, ttl, now);
         Ok(())
@@ -229,7 +240,11 @@ impl Store for Embedded {
         self.writers.submit(move |writer| writer.leave(node, now)).await
     }
 
-    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+    async fn put_born(
+        &self,
+        puts: Vec<Put>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Run>, Refused>>, Error> {
         // What the writer need not do is done here: writing the jobs out, and freeing them.
         let records = puts.iter().map(|put| encode_job(&put.job)).collect::<Result<Vec<_>, _>>()?;
         let (answers, _sent) = self
@@ -276,11 +291,9 @@ impl Store for Embedded {
     }
 
     async fn have_open_runs(&self, jobs: &[JobId]) -> Result<Vec<bool>, Error> {
-        // The writer alone knows them by job.
+        // The writer alone knows which run.
         let jobs = jobs.to_vec();
-        self.writers
-            .submit(move |writer| Ok(jobs.iter().map(|job| writer.memory.by_job.contains_key(job)).collect()))
-            .await
+        self.writers.submit(move |writer| jobs.iter().map(|job| writer.has_open_runs(*job)).collect()).await
     }
 
     async fn request(&self, tenant: TenantId, key: &str, now: Timestamp) -> Result<Option<Subject>, Error> {
@@ -305,9 +318,7 @@ impl Store for Embedded {
         triggers: Vec<Trigger>,
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
-        self.writers
-            .submit(move |writer| triggers.into_iter().map(|trigger| writer.trigger(trigger, now)).collect())
-            .await
+        self.writers.submit(move |writer| together(triggers, |trigger| writer.trigger(trigger, now))).await
     }
 
     async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
@@ -346,6 +357,48 @@ impl Store for Embedded {
         self.writers.submit(move |writer| Ok(writer.heartbeat(worker, held, now))).await
     }
 
+    async fn asked_to_stop(&self, worker: WorkerId, held: &[Held]) -> Result<Vec<Held>, Error> {
+        let held = held.to_vec();
+        self.writers.submit(move |writer| Ok(writer.asked_to_stop(worker, &held))).await
+    }
+
+    async fn note(&self, notes: Vec<Note>, _: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+        self.writers.submit(move |writer| notes.into_iter().map(|note| writer.note(note)).collect()).await
+    }
+
+    async fn checkpoints(&self, runs: &[RunId]) -> Result<Vec<Option<Box<str>>>, Error> {
+        let runs = runs.to_vec();
+        self.readers.ask(move |connection| papers::checkpoints(connection, &runs)).await
+    }
+
+    async fn introduce(&self, worker: WorkerId, about: About, now: Timestamp) -> Result<bool, Error> {
+        self.writers.submit(move |writer| writer.introduce(worker, about, now)).await
+    }
+
+    async fn workers(&self, tenant: Option<TenantId>) -> Result<Vec<Presence>, Error> {
+        self.writers.submit(move |writer| Ok(writer.workers(tenant))).await
+    }
+
+    async fn queues(&self, tenant: Option<TenantId>) -> Result<Vec<Queue>, Error> {
+        let waiting = self.readers.ask(move |connection| read::queues(connection, tenant)).await?;
+        let running = self.writers.submit(move |writer| Ok(writer.running_queues(tenant))).await?;
+        let mut queues = Queues::default();
+        queues.join(waiting.into_iter().chain(running));
+        Ok(queues.into_vec())
+    }
+
+    async fn addressed(&self) -> Result<Vec<Labels>, Error> {
+        self.readers.ask(read::addressed).await
+    }
+
+    async fn suspected(&self) -> Result<Vec<WorkerId>, Error> {
+        self.writers.submit(|writer| Ok(writer.suspected())).await
+    }
+
+    async fn dismiss(&self, worker: WorkerId, _: Timestamp) -> Result<(), Error> {
+        self.writers.submit(move |writer| writer.dismiss(worker)).await
+    }
+
     async fn complete(
         &self,
         conclusions: Vec<Conclusion>,
@@ -357,7 +410,7 @@ impl Store for Embedded {
     }
 
     async fn expired(&self, lease: Duration, now: Timestamp, limit: usize) -> Result<Vec<Run>, Error> {
-        self.writers.submit(move |writer| Ok(writer.expired(lease, now, limit))).await
+        self.writers.submit(move |writer| writer.expired(lease, now, limit)).await
     }
 
     async fn cancel(
@@ -377,6 +430,14 @@ impl Store for Embedded {
 
     async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
         self.writers.submit(move |writer| lapses.iter().map(|one| writer.lapse(one, now)).collect()).await
+    }
+
+    async fn answer(
+        &self,
+        answers: Vec<Answering>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.writers.submit(move |writer| answers.iter().map(|one| writer.answer(one, now)).collect()).await
     }
 
     async fn put_rules(&self, changes: Vec<RuleChange>, now: Timestamp) -> Result<(), Error> {
@@ -451,6 +512,38 @@ impl Store for Embedded {
     ) -> Result<Page<Operation, OperationId>, Error> {
         let filter = filter.clone();
         self.readers.ask(move |connection| read::operations(connection, &filter, &page)).await
+    }
+
+    async fn put_documents(
+        &self,
+        changes: Vec<DocumentChange>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Document>, Refused>>, Error> {
+        self.writers
+            .submit(move |writer| {
+                changes.into_iter().map(|change| writer.put_document(change, now)).collect()
+            })
+            .await
+    }
+
+    async fn document(
+        &self,
+        kind: document::Kind,
+        tenant: TenantId,
+        name: &str,
+    ) -> Result<Option<Document>, Error> {
+        let name = name.to_string();
+        self.readers.ask(move |connection| read::document(connection, kind, tenant, &name)).await
+    }
+
+    async fn documents(
+        &self,
+        kind: document::Kind,
+        tenant: Option<TenantId>,
+        after: Option<(TenantId, String)>,
+        limit: usize,
+    ) -> Result<Vec<Document>, Error> {
+        self.readers.ask(move |connection| read::documents(connection, kind, tenant, after, limit)).await
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

@@ -4,7 +4,7 @@
 //! writes that arrive together share one commit and one fsync, and no caller hears of a write before
 //! that. Readers have connections of their own. Read in this order: [`Embedded`] is the [`Store`],
 //! `writer` the thread, `write/` one file per verb that writes, `read/` the verbs that only read,
-//! `partition` where history lives, `births` where the runs of a job are in it.
+//! `partition` where history lives, `papers` what attempts say, `births` where the runs of a job are in it.
 //!
 //! [`Store`]: punctual_store::Store
 
@@ -17,11 +17,13 @@ mod error;
 mod log;
 mod open_runs;
 mod origin;
+mod papers;
 mod partition;
 mod read;
 mod row;
 mod schema;
 mod transfer;
+mod waits;
 mod write;
 mod writer;
 

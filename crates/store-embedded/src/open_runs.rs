@@ -1,24 +1,26 @@
-//! What the writer keeps in memory: owners, workers, running attempts, the open runs of each job.
+//! What the writer keeps in memory: owners, workers, running attempts, who waits for an earlier run or for a permit.
 //!
-//! All of it can be read from the database, and is when the store is opened or a transaction failed;
+//! It grows with what runs and with what is ordered, not with what waits; see [`crate::waits`]. All of it can be read from the database, and is when the store is opened or a transaction failed;
 //! signs of life are the exception, of workers and of owners of shards, and everybody has a lease's time to give one
 //! anew; and whose turn was the last, where turns begin anew.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
-use punctual_domain::Lane;
 use punctual_domain::id::{Epoch, JobId, Sequence, WorkerId};
 use punctual_domain::policy::limit::Key;
-use punctual_domain::run::{Run, RunState};
-use punctual_store::{Error, Gates, Kinds, Liveness, Waiting};
+use punctual_domain::run::Run;
+use punctual_domain::work::About;
+use punctual_store::{Backlog, Error, Gates, Kinds, Liveness, Waiting};
 use rusqlite::Connection;
 
 use crate::births::Recent;
 use crate::error::failed;
 use crate::origin::Origin;
 use crate::partition::Partitions;
-use crate::row::{self, COLUMNS, Entry, REQUIRING, damaged, millis, timestamp};
+use crate::row::{self, COLUMNS, Entry, damaged, millis, timestamp};
+use crate::waits::{self, Changes};
+use crate::write::load_workers;
 
 /// See the module.
 #[derive(Debug)]
@@ -27,19 +29,27 @@ pub(crate) struct Memory {
     pub(crate) partitions: Partitions,
     /// Runs with a lease, whole: ending one need not read it.
     pub(crate) running: HashMap<Sequence, Entry>,
-    /// Open runs by job: overlap, cancel and delete ask for them.
-    pub(crate) by_job: HashMap<JobId, Vec<Sequence>>,
+    /// Those of them whose attempt has said something already.
+    pub(crate) noted: HashSet<Sequence>,
+    /// Runs with a lease by job: overlap, cancel and delete ask for them.
+    pub(crate) running_of: HashMap<JobId, Vec<Sequence>>,
     /// Runs that wait for an earlier run of their job, oldest slot first.
     pub(crate) behind: HashMap<JobId, BTreeSet<(i64, Sequence)>>,
     /// Who holds permits, and how many wait for one.
     pub(crate) gates: Gates,
     /// Runs in the line, by lane.
     pub(crate) waiting: Waiting,
+    /// What changed in the counts of what waits.
+    pub(crate) changes: Changes,
+    /// What waits, as it was read and not told yet.
+    pub(crate) backlog: Option<Backlog>,
     /// Whose turn it is.
     pub(crate) kinds: Kinds,
     /// Jobs of which older versions are kept.
     pub(crate) versioned: HashSet<JobId>,
     pub(crate) liveness: Liveness,
+    /// What workers elsewhere told of themselves, as the database knows it.
+    pub(crate) told: HashMap<WorkerId, About>,
     /// Workers of this process, as the database knows them.
     pub(crate) locals: HashSet<WorkerId>,
     /// Memory and disk differ: no more writes.
@@ -60,43 +70,53 @@ pub(crate) struct Shard {
 impl Memory {
     /// Reads everything from the database.
     pub(crate) fn load(connection: &Connection, recent: &Recent) -> Result<Self, Error> {
+        let (backlog, waiting) = waits::counts(connection)?;
         let mut memory = Memory {
             shards: load_shards(connection)?,
             partitions: Partitions::load(connection)?,
             running: HashMap::new(),
-            by_job: HashMap::new(),
+            noted: load_noted(connection)?,
+            running_of: HashMap::new(),
             behind: HashMap::new(),
             gates: load_gates(connection)?,
-            waiting: load_waiting(connection)?,
+            waiting,
+            changes: Changes::default(),
+            backlog: Some(backlog),
             kinds: Kinds::default(),
             versioned: load_versioned(connection)?,
             liveness: Liveness::default(),
+            told: load_workers(connection)?,
             locals: load_locals(connection)?,
             has_failed: None,
             last: last_sequence(connection)?,
             database: Origin::load(connection)?.database,
         };
+        for (worker, about) in &memory.told {
+            memory.liveness.recall(*worker, about.clone());
+        }
         recent.load(connection, &memory.partitions)?;
         memory.partitions.count(recent);
         let mut statement =
-            connection.prepare(&format!("select {COLUMNS} from open_runs")).map_err(failed)?;
+            connection.prepare(&format!("select {COLUMNS} from running_runs")).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let entry = row::read(row)?;
-            memory.by_job.entry(entry.run.job).or_default().push(entry.run.sequence);
-            if entry.run.is_behind() {
-                let place = (millis(entry.run.scheduled_for), entry.run.sequence);
-                memory.behind.entry(entry.run.job).or_default().insert(place);
-            }
-            if !entry.run.limits.is_empty() {
-                // Its line is looked at as soon as anybody asks.
-                memory.gates.recall(&entry.run, Timestamp::UNIX_EPOCH);
-            }
-            if matches!(entry.run.state, RunState::Running(_)) {
-                memory.running.insert(entry.run.sequence, entry);
-            }
+            memory.recall(&entry.run);
+            memory.start(entry);
         }
+        waits::each_of_a_kind(connection, |run| memory.recall(run))?;
         Ok(memory)
+    }
+
+    /// Notes what others wait for: who is behind, and who has permits or stands in line for one.
+    fn recall(&mut self, run: &Run) {
+        if run.is_behind() {
+            self.stand_behind(run);
+        }
+        if !run.limits.is_empty() {
+            // Its line is looked at as soon as anybody asks.
+            self.gates.recall(run, Timestamp::UNIX_EPOCH);
+        }
     }
 
     /// Reads everything anew, keeping what only memory knows.
@@ -123,6 +143,10 @@ impl Memory {
             locals.iter().filter(|worker| !held.contains(*worker)).copied().collect();
         for worker in locals {
             self.liveness.bury(worker);
+        }
+        let pulled = self.running.values().filter(|entry| entry.run.requires.are_pulling());
+        for worker in pulled.filter_map(|entry| entry.run.lease()).map(|lease| lease.worker) {
+            self.liveness.await_sign(worker);
         }
         for shard in &mut self.shards {
             shard.owner = None;
@@ -155,16 +179,35 @@ impl Memory {
         self.partitions.floor().map_or(next, |floor| floor.max(next))
     }
 
-    /// Takes an ended run out.
-    pub(crate) fn forget(&mut self, run: &Run) {
+    /// A run has a lease: from now on, or as before.
+    pub(crate) fn start(&mut self, entry: Entry) {
+        let (job, sequence) = (entry.run.job, entry.run.sequence);
+        if self.running.insert(sequence, entry).is_none() {
+            self.running_of.entry(job).or_default().push(sequence);
+        }
+    }
+
+    /// A run has a lease no more.
+    pub(crate) fn stop(&mut self, run: &Run) {
         self.running.remove(&run.sequence);
-        if let Some(runs) = self.by_job.get_mut(&run.job) {
+        if let Some(runs) = self.running_of.get_mut(&run.job) {
             runs.retain(|one| *one != run.sequence);
             if runs.is_empty() {
-                self.by_job.remove(&run.job);
+                self.running_of.remove(&run.job);
             }
         }
+    }
+
+    /// Takes an ended run out.
+    pub(crate) fn forget(&mut self, run: &Run) {
+        self.stop(run);
         self.leave_line(run);
+    }
+
+    /// A run waits for an earlier one.
+    pub(crate) fn stand_behind(&mut self, run: &Run) {
+        let place = (millis(run.scheduled_for), run.sequence);
+        self.behind.entry(run.job).or_default().insert(place);
     }
 
     /// Takes a run out of those that wait for an earlier one.
@@ -187,18 +230,6 @@ fn write_succession(connection: &Connection, forgotten: &[WorkerId]) -> rusqlite
     transaction.commit()
 }
 
-fn load_waiting(connection: &Connection) -> Result<Waiting, Error> {
-    let mut waiting = Waiting::default();
-    for lane in Lane::ALL {
-        let rank = i64::from(lane.rank());
-        let sql = "select count(*) from ready where lane in (?1, ?2)";
-        let runs: i64 =
-            connection.query_row(sql, [rank, REQUIRING + rank], |row| row.get(0)).map_err(failed)?;
-        waiting.add(lane, runs.unsigned_abs());
-    }
-    Ok(waiting)
-}
-
 /// Rules and tokens; permits are in the runs that hold them.
 fn load_gates(connection: &Connection) -> Result<Gates, Error> {
     let mut gates = Gates::written();
@@ -212,6 +243,13 @@ fn load_gates(connection: &Connection) -> Result<Gates, Error> {
         gates.recall_tokens(Key(key as u64), row.get(1).map_err(failed)?);
     }
     Ok(gates)
+}
+
+fn load_noted(connection: &Connection) -> Result<HashSet<Sequence>, Error> {
+    let sql = "select seq from running_runs r where exists (select 1 from open_papers p where p.seq = r.seq)";
+    let mut statement = connection.prepare(sql).map_err(failed)?;
+    let noted = statement.query_map([], |row| Ok(Sequence::from_i64(row.get(0)?))).map_err(failed)?;
+    noted.collect::<Result<_, _>>().map_err(failed)
 }
 
 fn load_versioned(connection: &Connection) -> Result<HashSet<JobId>, Error> {
@@ -250,7 +288,7 @@ pub(crate) fn last_sequence(connection: &Connection) -> Result<Sequence, Error> 
         let query = format!("select coalesce(max(seq), 0) from {table}");
         connection.query_row(&query, [], |row| row.get(0)).map_err(failed)
     };
-    let mut last = newest("open_runs")?;
+    let mut last = newest("running_runs")?.max(newest("waiting_runs")?);
     for partition in Partitions::load(connection)?.iter() {
         last = last.max(newest(&format!("history_{}", partition.id))?).max(partition.from.as_i64());
     }

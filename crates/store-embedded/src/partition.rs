@@ -1,7 +1,7 @@
 //! Where history lives: one table per retention class and period, dropped whole.
 //!
 //! A run ends in the partition of its birth, by its sequence; one that ends much later goes to the newest of its class,
-//! and is listed as a stray. Promise: partitions of a class follow each other without gaps, so every sequence has exactly
+//! and one that ends in another class than it was born into goes to that class; both are listed as strays. Promise: partitions of a class follow each other without gaps, so every sequence has exactly
 //! one; a closed one takes late ends for one period, and no births. So a run is there for its class after it ended, give
 //! or take a period.
 
@@ -100,17 +100,19 @@ impl Partitions {
         next: Sequence,
     ) -> Result<Ending, Error> {
         let now = next.born_at();
-        let is_fresh = |p: &&Partition| p.retention == run.retention && p.is_fresh(now);
+        let class = run.class();
+        let is_fresh = |p: &&Partition| p.retention == class && p.is_fresh(now);
         let found = self.all.iter().rev().filter(is_fresh).find(|p| p.contains(run.sequence));
         if let Some(partition) = found {
-            return Ok(Ending { partition: partition.id, is_stray: false });
+            let is_stray = class != run.retention.at_birth();
+            return Ok(Ending { partition: partition.id, is_stray });
         }
         // Its own is gone, or goes long before the run has been there for its time.
         let partition = match self.all.iter().rev().find(is_fresh) {
             Some(newest) => newest.id,
             None => {
-                self.close(connection, recent, run.retention, next)?;
-                self.open(connection, run.retention, next)?
+                self.close(connection, recent, class, next)?;
+                self.open(connection, class, next)?
             }
         };
         Ok(Ending { partition, is_stray: true })
@@ -118,16 +120,17 @@ impl Partitions {
 
     /// Notes a birth: the first one after a partition was closed opens the next, the last one that fits closes it.
     pub(crate) fn born(&mut self, connection: &Connection, recent: &Recent, run: &Run) -> Result<(), Error> {
-        let open = self.all.iter().rev().find(|p| p.retention == run.retention && p.to.is_none());
+        let class = run.retention.at_birth();
+        let open = self.all.iter().rev().find(|p| p.retention == class && p.to.is_none());
         let id = match open {
             Some(partition) => partition.id,
-            None => self.open(connection, run.retention, run.sequence)?,
+            None => self.open(connection, class, run.sequence)?,
         };
         recent.note(id, run.job, run.tenant, run.sequence);
-        let births = &mut self.births[index(run.retention)];
+        let births = &mut self.births[index(class)];
         *births += 1;
         match *births >= ROWS_MAX {
-            true => self.close(connection, recent, run.retention, run.sequence.next()),
+            true => self.close(connection, recent, class, run.sequence.next()),
             false => Ok(()),
         }
     }
@@ -239,32 +242,42 @@ impl Partition {
 fn drop_partition(connection: &Connection, partition: &Partition) -> Result<(), Error> {
     let id = partition.id;
     let (from, to) = (partition.from.as_i64(), partition.to.map_or(i64::MAX, Sequence::as_i64));
-    for sql in [
-        format!("select {COLUMNS} from history_{id} where seq in (select seq from dead_letters)"),
-        format!("select {COLUMNS} from open_runs where seq >= {from} and seq < {to}"),
+    for (sql, is_shared) in [
+        (format!("select {COLUMNS} from history_{id} where seq in (select seq from dead_letters)"), false),
+        (format!("select {COLUMNS} from open_runs where seq >= {from} and seq < {to}"), true),
     ] {
         let mut statement = connection.prepare(&sql).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let head = RunHead::of(row::record(row)?)?;
             let sequence: i64 = row.get(0).map_err(failed)?;
-            if head.retention == partition.retention {
+            if !is_shared || head.retention.at_birth() == partition.retention {
                 stray(connection, sequence, head.job, KEPT)?;
             }
         }
     }
     connection
         .execute_batch(&format!(
-            "insert or replace into history_{KEPT} select {COLUMNS} from history_{id} \
+            "insert or replace into history_{KEPT} select {COLUMNS}, papers from history_{id} \
              where seq in (select seq from dead_letters); \
              delete from failures where seq in (select seq from failures join history_{id} using (seq)) \
              and seq not in (select seq from dead_letters); \
              drop table history_{id}; delete from partitions where id = {id}; \
              delete from segments where partition = {id}; delete from marks where partition = {id}; \
-             update strays set partition = {KEPT} where partition = {id} and seq in (select seq from open_runs); \
+             update strays set partition = {KEPT} where partition = {id} \
+             and (+seq in (select seq from running_runs) or +seq in (select seq from waiting_runs)); \
              delete from strays where partition = {id};"
         ))
         .map_err(failed)
+}
+
+/// Forgets where a run was that has ended in the partition of its birth after all.
+pub(crate) fn unstray(connection: &Connection, sequence: i64) -> Result<(), Error> {
+    connection
+        .prepare_cached("delete from strays where seq = ?1")
+        .and_then(|mut statement| statement.execute([sequence]))
+        .map_err(failed)?;
+    Ok(())
 }
 
 /// Notes where a run is that is not in the partition of its birth.
@@ -297,8 +310,10 @@ pub(crate) fn forget_kept(connection: &Connection, limit: usize) -> Result<u64, 
 
 /// Makes the table of a partition.
 pub(crate) fn create_table(connection: &Connection, id: i64) -> rusqlite::Result<()> {
-    connection
-        .execute_batch(&format!("create table history_{id} (seq integer primary key, record blob not null)"))
+    // What is long stands at the end: who reads the rest does not read it.
+    connection.execute_batch(&format!(
+        "create table history_{id} (seq integer primary key, record blob not null, papers blob)"
+    ))
 }
 
 pub(crate) fn index(retention: Retention) -> usize {

@@ -1,6 +1,7 @@
 //! Runs as rows, the same for open runs and for history; and what other rows are made of.
 
 use jiff::Timestamp;
+use punctual_domain::Papers;
 use punctual_domain::attempt::Attempt;
 use punctual_domain::id::Sequence;
 use punctual_domain::job::Lane;
@@ -10,6 +11,7 @@ use punctual_store::record::{decode_run, encode_run};
 use rusqlite::{Row, Statement, params};
 
 use crate::error::failed;
+use crate::papers;
 
 /// The columns, in order.
 pub(crate) const COLUMNS: &str = "seq, record";
@@ -25,6 +27,19 @@ pub(crate) struct Entry {
 pub(crate) fn write(statement: &mut Statement<'_>, entry: &Entry) -> Result<(), Error> {
     let record = encode_run(&entry.run, &entry.attempts);
     statement.execute(params![entry.run.sequence.as_i64(), record]).map_err(failed)?;
+    Ok(())
+}
+
+/// The same for one that has ended, with what it has said in a column more.
+pub(crate) fn write_ended(
+    statement: &mut Statement<'_>,
+    entry: &Entry,
+    papers: &Papers,
+) -> Result<(), Error> {
+    let record = encode_run(&entry.run, &entry.attempts);
+    statement
+        .execute(params![entry.run.sequence.as_i64(), record, papers::column(papers)])
+        .map_err(failed)?;
     Ok(())
 }
 

@@ -7,13 +7,23 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::directory::sync_directory;
 use crate::error::OpenError;
+use crate::{papers, waits};
 
 /// What came after the first format, in order.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("migrations/0002_lapses.sql"),
     include_str!("migrations/0003_turns.sql"),
     include_str!("migrations/0004_limits.sql"),
+    include_str!("migrations/0005_documents.sql"),
+    BACKLOG,
+    PAPERS,
 ];
+
+/// After this one, what waits is noted and counted.
+pub(crate) const BACKLOG: &str = include_str!("migrations/0006_backlog.sql");
+
+/// After this one, history has a column more.
+const PAPERS: &str = include_str!("migrations/0007_papers.sql");
 
 /// The format this version writes.
 pub(crate) const FORMAT: i64 = 1 + MIGRATIONS.len() as i64;
@@ -71,6 +81,12 @@ fn bring_up(connection: &Connection, found: i64) -> rusqlite::Result<()> {
     for (migration, format) in MIGRATIONS.iter().zip(2..) {
         if found < format {
             connection.execute_batch(migration)?;
+            if *migration == BACKLOG {
+                waits::fill(connection)?;
+            }
+            if *migration == PAPERS {
+                papers::fill(connection)?;
+            }
         }
     }
     connection.pragma_update(None, "user_version", FORMAT)
@@ -166,8 +182,16 @@ pub(crate) fn open_checkpointer(path: &Path) -> rusqlite::Result<Connection> {
 mod tests {
     use super::*;
 
-    /// What came with the fourth format is not there.
-    const NO_LIMITS: &str = "drop table limited; drop table tokens; drop table rules;";
+    /// Runs that wait are among those that run, and not counted.
+    const NO_BACKLOG: &str = "drop view open_runs; alter table running_runs rename to open_runs;
+        insert into open_runs select seq, record from waiting_runs;
+        drop table waiting_runs; drop table waits; drop table backlog;";
+
+    /// Nor is there what came with the fourth format and the fifth.
+    const NO_LIMITS: &str = "drop table limited; drop table tokens; drop table rules; drop table documents;";
+
+    /// Nor what attempts said.
+    const NO_PAPERS: &str = "drop table open_papers; alter table history_0 drop column papers;";
 
     /// The line of waiting runs as the first two formats had it.
     const OLD_READY: &str = "drop table ready; create table ready (
@@ -183,7 +207,9 @@ mod tests {
         let path = directory.path().join("punctual.db");
         let first = open_writer(&path, None, 4).unwrap();
         first
-            .execute_batch(&format!("drop table lapses; {NO_LIMITS} {OLD_READY} pragma user_version = 1;"))
+            .execute_batch(&format!(
+                "drop table lapses; {NO_PAPERS} {NO_BACKLOG} {NO_LIMITS} {OLD_READY} pragma user_version = 1;"
+            ))
             .unwrap();
         drop(first);
         for _ in 0..2 {
@@ -191,6 +217,8 @@ mod tests {
             assert_eq!(verify(&connection, &path).unwrap(), FORMAT);
             assert_eq!(connection.execute("insert into lapses values (1, 2, 3)", []).unwrap(), 1);
             connection.execute("delete from lapses", []).unwrap();
+            let papers = "select count(papers) from history_0";
+            assert_eq!(connection.query_row(papers, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
         }
     }
 
@@ -199,7 +227,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("punctual.db");
         let second = open_writer(&path, None, 4).unwrap();
-        second.execute_batch(&format!("{NO_LIMITS} {OLD_READY}")).unwrap();
+        second.execute_batch(&format!("{NO_PAPERS} {NO_BACKLOG} {NO_LIMITS} {OLD_READY}")).unwrap();
         // The ids of two jobs begin at the sixth byte of their runs' records; the third run is damaged.
         second
             .execute_batch(

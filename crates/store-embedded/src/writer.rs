@@ -8,11 +8,11 @@
 //! anew, which reads and verifies what is on disk, brings it back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use punctual_store::{Error, Figures, Health};
+use punctual_store::{Backlog, Error, Figures, Health};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
@@ -83,6 +83,8 @@ struct Shared {
     is_closed: AtomicBool,
     health: std::sync::Mutex<Health>,
     figures: std::sync::Mutex<Figures>,
+    /// What waits, as it was last committed.
+    backlog: std::sync::Mutex<Backlog>,
     /// The checkpointer could not sync the database; the writer stops as if its own sync had failed.
     has_fsync_failed: AtomicBool,
 }
@@ -93,9 +95,17 @@ impl Shared {
     }
 
     /// Counts a transaction that is over, and the commit if there was something to commit.
-    fn count(&self, writer: &Writer, committed: &Result<Committed, Failure>) {
+    fn count(&self, writer: &mut Writer, committed: &Result<Committed, Failure>) {
+        let pending = {
+            let mut backlog = self.backlog.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(read) = writer.memory.backlog.take() {
+                *backlog = read;
+            }
+            writer.memory.changes.tell(&mut backlog);
+            backlog.all()
+        };
         let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
-        figures.waiting = writer.memory.waiting;
+        (figures.waiting, figures.pending) = (writer.memory.waiting, pending);
         if let Ok(Committed::Something { took }) = committed {
             figures.commits.observe(*took);
         }
@@ -104,11 +114,11 @@ impl Shared {
 
 impl Writers {
     /// Starts the writer and its checkpointer.
-    pub(crate) fn start(writer: Writer, directory: Arc<Directory>) -> std::io::Result<Self> {
+    pub(crate) fn start(mut writer: Writer, directory: Arc<Directory>) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
+        let shared = Arc::new(Shared::default());
         // What waits is known before anything is written.
-        let figures = Figures { waiting: writer.memory.waiting, ..Figures::default() };
-        let shared = Arc::new(Shared { figures: std::sync::Mutex::new(figures), ..Shared::default() });
+        shared.count(&mut writer, &Ok(Committed::Nothing));
         let database = directory.database();
         let for_writer = Arc::clone(&shared);
         let recent = Arc::clone(&writer.recent);
@@ -138,6 +148,11 @@ impl Writers {
         self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What waits.
+    pub(crate) fn backlog(&self) -> MutexGuard<'_, Backlog> {
+        self.shared.backlog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Does a write and waits until it is durable.
     pub(crate) async fn submit<T: Send + 'static>(
         &self,
@@ -161,7 +176,8 @@ fn work<T: Send + 'static>(
         let done = writer.and_then(|writer| {
             let mut batch = writer.batch();
             let value = write(&mut batch)?;
-            batch.write_ended().map(|()| value)
+            batch.write_ended()?;
+            batch.write_backlog().map(|()| value)
         });
         let failure = done.as_ref().err().cloned();
         let acknowledge: Acknowledge = Box::new(move |committed| {
@@ -187,7 +203,6 @@ impl Drop for Writers {
 
 fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared) -> Writer {
     let mut is_writable = true;
-    shared.count(&writer, &Ok(Committed::Nothing));
     while let Some(first) = next(&mut receiver, is_writable || writer.memory.has_failed.is_some()) {
         while shared.is_waiting.load(Ordering::Acquire) {
             std::thread::park_timeout(Duration::from_micros(200));
@@ -203,7 +218,7 @@ fn write(mut writer: Writer, mut receiver: mpsc::Receiver<Work>, shared: &Shared
             undo(&mut writer, failure);
         }
         drop(gate);
-        shared.count(&writer, &result);
+        shared.count(&mut writer, &result);
         match &result {
             // It would have succeeded on a full disk too.
             Ok(Committed::Nothing) => {}

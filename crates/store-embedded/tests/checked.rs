@@ -20,6 +20,7 @@ use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Limit, Run, RunState, StartBy, WaitingFor};
 use punctual_domain::{Attempt, Job, Operation, Outcome};
 use punctual_schedule::Schedule;
+use punctual_store::conformance::papers::speak;
 use punctual_store::conformance::{Case, SHARDS, World};
 use punctual_store::record::{decode_run, encode_run};
 use punctual_store::{Effect, PageRequest, RunFilter, Step};
@@ -61,7 +62,7 @@ fn populate(directory: &Path) {
     let polled = block_on(async {
         let worker = world.worker();
         let mut kept = world.job("kept");
-        kept.spec.policies.retention = Retention::Day;
+        kept.spec.policies.retention = Retention::Day.into();
         world.try_put(world.put(kept.clone(), Some(world.now))).await.unwrap();
         world.try_fire(&kept, world.now).await.unwrap();
         let run = world.claim(worker, 1).await.remove(0);
@@ -86,7 +87,8 @@ fn populate(directory: &Path) {
         let start_by = Some(StartBy { at: world.after(600), limit: Limit::RetryFor });
         let retry = Verdict::Retry { available_at: world.after(30), charge: Charge::Attempt, start_by };
         world.conclude(worker, &run, Outcome::Failed, retry).await.unwrap();
-        world.running("running", worker).await;
+        let run = world.running("running", worker).await;
+        speak(&world, worker, &run).await;
         world.fired("waiting").await;
         let mut rare = world.job("rare");
         rare.tenant = world.store.put_tenant(&"rare".parse().unwrap(), world.now).await.unwrap().id;
@@ -277,7 +279,15 @@ fn runs(connection: &Connection, table: &str, state: &str) -> rusqlite::Result<V
 }
 
 fn write(connection: &Connection, table: &str, run: &Run, record: &[u8]) -> rusqlite::Result<()> {
-    let sql = format!("insert or replace into {table} values (?1, ?2)");
+    if table == "open_runs" {
+        // It is in one of the two.
+        for table in ["running_runs", "waiting_runs"] {
+            let sql = format!("update {table} set record = ?2 where seq = ?1");
+            connection.execute(&sql, params![run.sequence.as_i64(), record])?;
+        }
+        return Ok(());
+    }
+    let sql = format!("insert or replace into {table} (seq, record) values (?1, ?2)");
     connection.execute(&sql, params![run.sequence.as_i64(), record]).map(|_| ())
 }
 
@@ -363,7 +373,7 @@ const WRONGS: &[(Wrong, &str)] = &[
     (
         Sql("delete from ready where seq = (select max(seq) from ready); \
              delete from lapses where seq = (select min(seq) from (select seq from open_runs order by seq desc limit 2)); \
-             delete from open_runs where seq = (select min(seq) from (select seq from open_runs order by seq desc limit 2))"),
+             delete from waiting_runs where seq = (select min(seq) from (select seq from open_runs order by seq desc limit 2))"),
         "wait for an earlier run, and there is none",
     ),
     (
@@ -386,7 +396,7 @@ const WRONGS: &[(Wrong, &str)] = &[
         "waits and is running",
     ),
     (Sql("insert into delayed values (1, 2, 3)"), "waits and is not open"),
-    (Sql("insert into open_runs select * from history_1 limit 1"), "is also in"),
+    (Sql("insert into running_runs select seq, record from history_1 limit 1"), "is also in"),
     (Sql("insert into history_0 select * from history_1 limit 1"), "is also in history_"),
     (
         Add("history_1", |run| run.sequence = Sequence::from_i64(run.sequence.as_i64() + 5_000_000)),
@@ -398,12 +408,26 @@ const WRONGS: &[(Wrong, &str)] = &[
         }),
         "and in history",
     ),
-    (Runs("history_1", "", |run| run.retention = Retention::Day), "not as this partition"),
+    (Runs("history_1", "", |run| run.retention = Retention::Day.into()), "not as this partition"),
     (Runs("history_1", "", |run| run.finished_at = None), "an ended run has an end"),
     (Bytes("history_1", "failed", |record| record.truncate(40)), "history_1: run"),
     (Sql("update history_1 set seq = -seq where substr(record, 2, 1) = x'0a'"), "does not give out"),
     (Sql("insert into meta values ('database', 3), ('floor', 5)"), "does not give out"),
     (Sql("insert into meta values ('database', 300)"), "out of range"),
+    (Sql("update history_1 set papers = x'09'"), "papers of form 9"),
+    (Sql("update history_1 set papers = x'0100010700'"), "has words of attempt 7, which it has not had"),
+    (
+        Sql("update history_1 set papers = x'0101013700' where substr(record, 2, 1) = x'0a'"),
+        "has a checkpoint and no attempt to come",
+    ),
+    (Sql("update open_papers set seq = seq - 1000"), "is of a run that is not open"),
+    (Sql("update open_papers set record = x'00'"), "papers of form 0"),
+    (Sql("update open_papers set attempt = 7 where attempt = 1"), "is of another attempt"),
+    (Sql("update open_papers set attempt = 8 where attempt = 0"), "is of another attempt"),
+    (
+        Sql("update open_papers set record = x'0100010700' where attempt = 1"),
+        "has words of attempt 7, which it has not had",
+    ),
     (Sql("update partitions set retention = 12"), "a partition of 12 days"),
     (Sql("insert into partitions select 2, retention, from_seq - 5, null from partitions"), "overlap"),
     (
@@ -449,7 +473,25 @@ const WRONGS: &[(Wrong, &str)] = &[
     (Sql("update limited set key = 8"), "stands in line for a limit that it does not wait for"),
     (Sql("update limited set scheduled_for = 5"), "stands in line for a limit that it does not wait for"),
     (Sql("insert into limited values (7, 1, 0, 5, 6)"), "run 6 stands in line for a limit"),
+    (
+        Sql("insert into waiting_runs select * from running_runs; delete from running_runs"),
+        "runs and is among those that wait",
+    ),
+    (
+        Sql("insert into running_runs select * from waiting_runs; delete from waiting_runs"),
+        "waits and is among those that run",
+    ),
+    (Sql("delete from waits"), "waits and is not noted"),
+    (Sql("update waits set kind = 1 - kind where kind < 2"), "is noted and does not wait like that"),
+    (Sql("insert into waits values (x'00000000000070008000000000000000', 5, 0)"), "run 5 is noted"),
+    (Sql("update backlog set runs = runs + 3"), "3 too many runs are counted"),
+    (Sql("update backlog set ready = ready - 2"), "and -2 for a worker"),
+    (Sql("update backlog set tenant = tenant + 7"), "backlog: of tenant 8"),
     (Sql("insert into rules values ('x', x'79')"), "limit x"),
+    (
+        Sql("insert into documents values ('poem', 1, 'x', 1, '{}', 0)"),
+        "the document `x` is of the unknown kind `poem`",
+    ),
     (Runs("open_runs", "pending", |run| run.passed = 9), "the limits of a run"),
     (Sql("delete from lapses"), "may start until a time and is not listed"),
     (Sql("update lapses set start_by = start_by + 1"), "may start until a time and is not listed"),
@@ -539,10 +581,12 @@ fn a_segment_may_know_births_that_never_came_to_be() {
     let directory = tempfile::tempdir().unwrap();
     populate(directory.path());
     let connection = Connection::open(directory.path().join("punctual.db")).unwrap();
-    for table in ["open_runs", "ready"] {
+    for table in ["waiting_runs", "waits", "ready"] {
         let sql = format!("delete from {table} where seq = (select last from segments)");
         assert_eq!(connection.execute(&sql, []).unwrap(), 1);
     }
+    let sql = "update backlog set runs = runs - 1, ready = ready - 1 where tenant = 2 and lane = 1";
+    assert_eq!(connection.execute(sql, []).unwrap(), 1);
     drop(connection);
     assert_eq!(check(directory.path(), now()).unwrap().findings, []);
 }
@@ -558,7 +602,7 @@ fn what_outlives_two_partitions_is_still_listed() {
         let mut jobs = Vec::new();
         for name in ["first", "second", "redriven"] {
             let mut job = world.job(name);
-            job.spec.policies.retention = Retention::Day;
+            job.spec.policies.retention = Retention::Day.into();
             world.try_put(world.put(job.clone(), Some(world.now))).await.unwrap();
             world.try_fire(&job, world.now).await.unwrap();
             jobs.push(job);

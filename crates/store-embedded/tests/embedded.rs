@@ -4,12 +4,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use punctual_domain::lifecycle::Verdict;
+use jiff::Timestamp;
+use punctual_domain::attempt::Output;
+use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::run::Cause;
-use punctual_domain::{Outcome, Run};
+use punctual_domain::{Outcome, Report, Run, WorkerId};
+use punctual_store::conformance::papers::saying;
 use punctual_store::conformance::{Case, SHARDS, World};
-use punctual_store::{Birth, Claim, Held, Shards, Store, Trigger};
+use punctual_store::record::encode_run;
+use punctual_store::{Birth, Claim, Conclusion, Held, Shards, Store, Trigger};
 use punctual_store_embedded::{Embedded, OpenError, Opening, Options, check};
+use rusqlite::{Connection, params};
 
 fn options(directory: &tempfile::TempDir) -> Options {
     Options { directory: directory.path().join("data"), shards: Some(SHARDS) }
@@ -35,6 +40,72 @@ mod in_small_segments {
     }
 
     punctual_store::conformance!(run);
+}
+
+/// Format 6 kept an output in the record of its run, open or ended, and knew of no other papers.
+#[test]
+fn what_an_older_format_kept_in_records_is_read_and_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    futures_executor::block_on(async {
+        let store = Arc::new(Embedded::open(&options(&directory)).unwrap());
+        let mut world = World::new(store.clone()).await;
+        let worker = world.worker();
+        let mut details = Vec::new();
+        for verdict in [Verdict::Fail, retry(world.now)] {
+            let run = world.running("job", worker).await;
+            let report = Some(saying(&world, Outcome::Failed, "an answer", &[]));
+            world.try_complete(conclusion(worker, &run, report, verdict)).await.unwrap();
+            details.push(world.detail(run.id()).await);
+        }
+        let now = world.now;
+        drop((world, store));
+        let connection = Connection::open(options(&directory).directory.join("punctual.db")).unwrap();
+        for (detail, table) in details.iter().zip(["history_1", "waiting_runs"]) {
+            let record = encode_run(&detail.run, &detail.attempts);
+            let sql = format!("update {table} set record = ?2 where seq = ?1");
+            assert_eq!(connection.execute(&sql, params![detail.run.sequence.as_i64(), record]).unwrap(), 1);
+        }
+        let older = "drop table open_papers; alter table history_0 drop column papers;
+            alter table history_1 drop column papers; pragma user_version = 6";
+        connection.execute_batch(older).unwrap();
+        drop(connection);
+        let checked = check(&options(&directory).directory, now).unwrap();
+        assert_eq!((checked.format, checked.findings), (6, vec![]));
+
+        let store = Arc::new(Embedded::open(&options(&directory)).unwrap());
+        for detail in &details {
+            let found = store.run(detail.run.id()).await.unwrap();
+            assert_eq!(found.as_ref(), Some(detail));
+            assert!(detail.attempts[0].report.as_ref().unwrap().output.is_some());
+        }
+        let ids: Vec<_> = details.iter().map(|detail| detail.run.id()).collect();
+        assert!(store.redrive(&ids[..1], now).await.unwrap()[0].is_ok());
+        let claim =
+            Claim { worker, queues: Vec::new(), labels: Default::default(), shards: Shards::All, limit: 9 };
+        let again = store.claim(claim, now).await.unwrap();
+        let ends = again.iter().map(|run| {
+            let report = Report { outcome: Outcome::Succeeded, error: None, ..Report::lost(now, now) };
+            let output = Some(Output { bytes: b"another".to_vec(), is_truncated: false });
+            conclusion(worker, run, Some(Report { output, ..report }), Verdict::Succeed)
+        });
+        let ended = store.complete(ends.collect(), now).await.unwrap();
+        assert!(ended.len() == 2 && ended.iter().all(Result::is_ok), "{ended:?}");
+        for id in ids {
+            let detail = store.run(id).await.unwrap().unwrap();
+            let output = |place: usize| detail.attempts[place].report.as_ref()?.output.as_ref();
+            assert_eq!(output(0).map(|output| &*output.bytes), Some(&b"an answer"[..]));
+            assert_eq!(output(1).map(|output| &*output.bytes), Some(&b"another"[..]));
+        }
+    });
+}
+
+fn retry(at: Timestamp) -> Verdict {
+    Verdict::Retry { available_at: at, charge: Charge::Attempt, start_by: None }
+}
+
+fn conclusion(worker: WorkerId, run: &Run, report: Option<Report>, verdict: Verdict) -> Conclusion {
+    let held = Held::from(run);
+    Conclusion { worker, held, report, verdict, successor: None, messages: Vec::new(), limits: None }
 }
 
 #[test]

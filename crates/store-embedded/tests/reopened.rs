@@ -9,15 +9,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::backlog::Pending;
 use punctual_domain::policy::limit::Rule;
-use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
+use punctual_domain::work::{About, Presence};
+use punctual_domain::{Document, Labels, LedgerEntry, Note, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::conformance::{Case, SHARDS};
 use punctual_store::{
-    Advanced, Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures,
-    Firing, Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Page, PageRequest, Planned, Put,
-    Refused, RuleChange, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject,
-    Trigger,
+    Advanced, Answering, Attendance, Cancellation, Claim, Concluded, Conclusion, DocumentChange, Due,
+    DuePage, DueQuery, Error, Figures, Firing, Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter,
+    Page, PageRequest, Planned, Put, Queue, Refused, RuleChange, RunDetail, RunFilter, Runnable, Shards,
+    Step, Stepped, Store, Stored, Subject, Trigger,
 };
 use punctual_store_embedded::{Embedded, Opening, Options};
 use tokio::sync::Mutex;
@@ -49,6 +52,15 @@ impl Store for Reopened {
 
     fn figures(&self) -> Figures {
         self.store.blocking_lock().as_ref().map(Store::figures).unwrap_or_default()
+    }
+
+    fn pending(&self, tenant: TenantId) -> Pending {
+        let store = self.store.blocking_lock();
+        store.as_ref().map(|store| store.pending(tenant)).unwrap_or_default()
+    }
+
+    async fn count_pending(&self) -> Result<Pending, Error> {
+        anew!(self, count_pending())
     }
 
     async fn acquire(
@@ -88,8 +100,12 @@ impl Store for Reopened {
         anew!(self, leave(node, now))
     }
 
-    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
-        anew!(self, put_jobs(puts, now))
+    async fn put_born(
+        &self,
+        puts: Vec<Put>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Run>, Refused>>, Error> {
+        anew!(self, put_born(puts, now))
     }
 
     async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error> {
@@ -178,6 +194,44 @@ impl Store for Reopened {
         reply
     }
 
+    async fn asked_to_stop(&self, worker: WorkerId, held: &[Held]) -> Result<Vec<Held>, Error> {
+        anew!(self, asked_to_stop(worker, held))
+    }
+
+    async fn note(&self, notes: Vec<Note>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+        anew!(self, note(notes, now))
+    }
+
+    async fn checkpoints(&self, runs: &[RunId]) -> Result<Vec<Option<Box<str>>>, Error> {
+        anew!(self, checkpoints(runs))
+    }
+
+    async fn introduce(&self, worker: WorkerId, about: About, now: Timestamp) -> Result<bool, Error> {
+        self.has_signs.store(true, Ordering::Relaxed);
+        anew!(self, introduce(worker, about, now))
+    }
+
+    async fn workers(&self, tenant: Option<TenantId>) -> Result<Vec<Presence>, Error> {
+        anew!(self, workers(tenant))
+    }
+
+    async fn addressed(&self) -> Result<Vec<Labels>, Error> {
+        anew!(self, addressed())
+    }
+
+    async fn suspected(&self) -> Result<Vec<WorkerId>, Error> {
+        anew!(self, suspected())
+    }
+
+    async fn queues(&self, tenant: Option<TenantId>) -> Result<Vec<Queue>, Error> {
+        anew!(self, queues(tenant))
+    }
+
+    async fn dismiss(&self, worker: WorkerId, now: Timestamp) -> Result<(), Error> {
+        self.has_signs.store(true, Ordering::Relaxed);
+        anew!(self, dismiss(worker, now))
+    }
+
     async fn complete(
         &self,
         conclusions: Vec<Conclusion>,
@@ -206,12 +260,47 @@ impl Store for Reopened {
         anew!(self, lapse(lapses, now))
     }
 
+    async fn answer(
+        &self,
+        answers: Vec<Answering>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        anew!(self, answer(answers, now))
+    }
+
     async fn put_rules(&self, changes: Vec<RuleChange>, now: Timestamp) -> Result<(), Error> {
         anew!(self, put_rules(changes, now))
     }
 
     async fn rules(&self) -> Result<Vec<Rule>, Error> {
         anew!(self, rules())
+    }
+
+    async fn put_documents(
+        &self,
+        changes: Vec<DocumentChange>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Document>, Refused>>, Error> {
+        anew!(self, put_documents(changes, now))
+    }
+
+    async fn document(
+        &self,
+        kind: document::Kind,
+        tenant: TenantId,
+        name: &str,
+    ) -> Result<Option<Document>, Error> {
+        anew!(self, document(kind, tenant, name))
+    }
+
+    async fn documents(
+        &self,
+        kind: document::Kind,
+        tenant: Option<TenantId>,
+        after: Option<(TenantId, String)>,
+        limit: usize,
+    ) -> Result<Vec<Document>, Error> {
+        anew!(self, documents(kind, tenant, after, limit))
     }
 
     async fn advance(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Advanced, Error> {

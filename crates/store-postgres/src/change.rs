@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use punctual_domain::LedgerEntry;
 use punctual_domain::id::{JobId, Version};
 use punctual_domain::lifecycle::{self, Event};
-use punctual_store::record::fate_code;
 use punctual_store::{Carry, CarryTo, Due, DueWhen, Expect, OpenRuns, Put, Refused, ledger_entry};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -24,7 +23,7 @@ use crate::partition::{Ended, end};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::requests::remember;
-use crate::row::{Entry, is_held, job_id, job_state, job_uuid, millis, shards};
+use crate::row::{Entry, fate_columns, is_held, job_id, job_state, job_uuid, millis, shards};
 use crate::work::Work;
 
 /// A put, ready to be written.
@@ -159,7 +158,8 @@ impl Postgres {
         let has_open_runs = put.due_when == DueWhen::Idle && !is_idle(transaction, job.id).await?;
         let taken = carried.or(put.due.filter(|_| put.is_wanted(has_open_runs)));
         if put.is_over(taken, has_open_runs) {
-            end_jobs(transaction, [(job.id, job.version, job.spec.policies.retention)], now).await?;
+            end_jobs(transaction, [(job.id, job.version, job.spec.policies.retention.keep.at_birth())], now)
+                .await?;
         }
         if let Some(due) = &taken {
             let columns: DueColumns = [due].into_iter().collect();
@@ -219,8 +219,8 @@ impl Postgres {
                     let lane = entry.run.lane;
                     entry.run.update(job, &change.put.limits);
                     // Whoever counts by lane sees it go from one to the other.
-                    open.moves.push(lane, entry.stands, None);
-                    open.moves.push(entry.run.lane, None, entry.stands);
+                    open.moves.change_line(lane, entry.stands, None);
+                    open.moves.change_line(entry.run.lane, None, entry.stands);
                     open.push(&entry, now);
                 }
                 OpenRuns::CancelPending => {
@@ -288,6 +288,7 @@ pub(crate) struct LedgerColumns {
     fate: Vec<i16>,
     tenant: Vec<i32>,
     decided_at: Vec<i64>,
+    cap: Vec<Option<i16>>,
 }
 
 pub(crate) fn ledger_columns<'a>(entries: impl IntoIterator<Item = &'a LedgerEntry>) -> LedgerColumns {
@@ -297,7 +298,9 @@ pub(crate) fn ledger_columns<'a>(entries: impl IntoIterator<Item = &'a LedgerEnt
         columns.from.push(millis(entry.from));
         columns.to.push(millis(entry.to));
         columns.slots.push(entry.slots as i64);
-        columns.fate.push(fate_code(entry.fate).into());
+        let (fate, cap) = fate_columns(entry.fate);
+        columns.fate.push(fate);
+        columns.cap.push(cap);
         columns.tenant.push(entry.tenant.0 as i32);
         columns.decided_at.push(millis(entry.decided_at));
     }
@@ -305,18 +308,19 @@ pub(crate) fn ledger_columns<'a>(entries: impl IntoIterator<Item = &'a LedgerEnt
 }
 
 const INSERT_LEDGER: &str = "
-insert into ledger
-select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::smallint[], $6::int[], $7::bigint[])
+insert into ledger (job, from_slot, to_slot, slots, fate, tenant, decided_at, cap)
+select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::smallint[], $6::int[], $7::bigint[],
+    $8::smallint[])
 on conflict (job, from_slot) do update set to_slot = excluded.to_slot, slots = excluded.slots, fate = excluded.fate,
-    decided_at = excluded.decided_at";
+    decided_at = excluded.decided_at, cap = excluded.cap";
 
 pub(crate) async fn insert_ledger(transaction: &Work<'_>, entries: &LedgerColumns) -> Result<(), Failed> {
     if entries.job.is_empty() {
         return Ok(());
     }
-    let LedgerColumns { job, from, to, slots, fate, tenant, decided_at } = entries;
+    let LedgerColumns { job, from, to, slots, fate, tenant, decided_at, cap } = entries;
     let statement = transaction.prepare_cached(INSERT_LEDGER).await?;
-    let values: [&(dyn ToSql + Sync); 7] = [job, from, to, slots, fate, tenant, decided_at];
+    let values: [&(dyn ToSql + Sync); 8] = [job, from, to, slots, fate, tenant, decided_at, cap];
     transaction.execute(&statement, &values).await?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use punctual_domain::id::{Sequence, WorkerId};
 use punctual_domain::lifecycle::{self, Event};
-use punctual_domain::{Ask, Attempt, Run, Turns};
+use punctual_domain::{Ask, Attempt, Labels, Receiver, Run, Turns};
 use punctual_store::record::decode_run;
 use punctual_store::{Claim, Heartbeat, Held, Shards};
 use tokio_postgres::types::ToSql;
@@ -57,23 +57,47 @@ on conflict (id) do update set seen_at = excluded.seen_at, held_seq = excluded.h
 where not workers.is_dead
 returning id";
 
+/// The same of a receiver: until when its lease lasts is where a worker has its last sign of life.
+const HEAR: &str = "
+insert into workers values ($1, least(punctual_now($2) + $5, $6), false, $3, $4)
+on conflict (id) do update set seen_at = excluded.seen_at
+where not workers.is_dead
+returning id";
+
 /// What is there of the runs that a worker says it holds.
 const HOLDS: &str = "select seq, revision, record, line from open_runs where seq = any($1) and worker = $2";
 
 /// Silent workers are dead first.
 const BURY: &str = "
-update workers set is_dead = true where not is_dead and seen_at < punctual_now($1) - $2";
+update workers set is_dead = true where not is_dead and seen_at < punctual_now($1) - $2 and id < $3";
 
 /// Runs that may be lost: they were claimed more than a lease ago. Before that they are their worker's, who may be at work
 /// though it is taken for dead.
-const SUSPECTS: &str = "
+const UNHEARD: &str = "
 select o.seq, o.record, o.worker, w.is_dead
 from open_runs o left join workers w on w.id = o.worker
-where o.line = 2 and o.claimed_at < punctual_now($1) - $2
+where o.line = 2 and o.claimed_at < punctual_now($1) - $2 and o.worker < $4
 order by o.claimed_at, o.seq limit $3";
 
+/// Runs whose receivers may be overdue: those that need not be heard of, below $3, by their end; the others, below $2, by what was last
+/// heard of them, or because nothing is known of that. All of them are above $1.
+const OVERDUE: &str = "
+select o.seq, o.record, o.worker, w.is_dead
+from open_runs o left join workers w on w.id = o.worker
+where o.line = 2 and o.worker >= $1 and o.worker < $3
+    and (o.worker >= $2 or w.seen_at is null or w.seen_at < $4)
+order by o.claimed_at, o.seq limit $5";
+
+/// One that was heard of since is not silent.
+const BURY_RECEIVERS: &str = "
+update workers set is_dead = true where id = any($1) and seen_at < punctual_now($2) returning id";
+
+/// Who holds what requires the label $1: the line that a run was taken from stays with it.
+pub(crate) const SUSPECTED: &str = "
+select worker from open_runs where line = 2 and position($1 in split_part(queue, chr(1), 2)) > 0 order by claimed_at, seq";
+
 /// More are looked at in the next pass.
-const SUSPECTS_MAX: i64 = 50_000;
+const UNHEARD_MAX: i64 = 50_000;
 
 impl Postgres {
     pub(crate) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Vec<Run>, Failed> {
@@ -147,7 +171,7 @@ impl Postgres {
             let number = entry.run.attempt;
             entry.attempts.push(Attempt { number, worker, claimed_at: at, report: None });
             entry.revision += 1;
-            moves.push(entry.run.lane, entry.stands, Some(RUNNING));
+            moves.push(&entry.run, entry.stands, Some(RUNNING));
             entry.stands = Some(RUNNING);
             sequences.push(entry.run.sequence.as_i64());
             revisions.push(entry.revision);
@@ -192,7 +216,11 @@ impl Postgres {
         let sequences: Vec<i64> = held.iter().map(|held| held.sequence.as_i64()).collect();
         let attempts: Vec<i32> = held.iter().map(|held| held.attempt as i32).collect();
         let values: [&(dyn ToSql + Sync); 4] = [&id, &self.callers(now), &sequences, &attempts];
-        if client.query_opt(&beat, &values).await.map_err(failed)?.is_none() {
+        let lives = match worker.receiver() {
+            None => client.query_opt(&beat, &values).await.map_err(failed)?.is_some(),
+            Some(terms) => self.hear(&client, worker, terms, &held, now).await?,
+        };
+        if !lives {
             return Ok(Heartbeat { is_refused: true, not_held: held, cancelled: Vec::new() });
         }
         let mut open = HashMap::with_capacity(held.len());
@@ -213,6 +241,98 @@ impl Postgres {
         Ok(reply)
     }
 
+    /// A sign of life of a receiver; says whether it lives. One that need not be heard of has no row.
+    async fn hear(
+        &self,
+        client: &Client<'_>,
+        receiver: WorkerId,
+        terms: Receiver,
+        held: &[Held],
+        now: Timestamp,
+    ) -> Result<bool, Failed> {
+        let Some(heartbeat) = terms.heartbeat else { return Ok(true) };
+        let hear = client.prepare_cached(HEAR).await.map_err(failed)?;
+        let sequences: Vec<i64> = held.iter().map(|held| held.sequence.as_i64()).collect();
+        let attempts: Vec<i32> = held.iter().map(|held| held.attempt as i32).collect();
+        let (id, length) = (worker_uuid(receiver), heartbeat.as_millis() as i64);
+        let values: [&(dyn ToSql + Sync); 6] =
+            [&id, &self.callers(now), &sequences, &attempts, &length, &millis(terms.ends_at)];
+        Ok(client.query_opt(&hear, &values).await.map_err(failed)?.is_some())
+    }
+
+    /// Runs whose receivers have not reported in time. They are marked dead first, as silent workers are.
+    async fn overdue(&self, client: &Client<'_>, now: Timestamp, limit: usize) -> Result<Vec<Run>, Failed> {
+        let callers = self.callers(now);
+        let clock = client.prepare_cached("select punctual_now($1::bigint)").await.map_err(failed)?;
+        let at: i64 = client.query_one(&clock, &[&callers]).await.map_err(failed)?.get(0);
+        let first = |ends_at: Option<Timestamp>| worker_uuid(WorkerId::first_of_receivers(ends_at));
+        let bounds = (first(None), first(Some(Timestamp::UNIX_EPOCH)), first(Some(timestamp(at)?)));
+        let overdue = client.prepare_cached(OVERDUE).await.map_err(failed)?;
+        let values: [&(dyn ToSql + Sync); 5] = [&bounds.0, &bounds.1, &bounds.2, &at, &UNHEARD_MAX];
+        let rows = client.query(&overdue, &values).await.map_err(failed)?;
+        let mut silent = Vec::new();
+        for row in &rows {
+            let worker = WorkerId::from_bytes(row.get::<_, Uuid>(2).into_bytes());
+            let Some(terms) = worker.receiver().filter(|terms| terms.heartbeat.is_some()) else { continue };
+            let is_over = millis(terms.ends_at) < at;
+            match row.get::<_, Option<bool>>(3) {
+                // Nothing is known of it: it came with a copy, or its node was killed. It is heard of from now on.
+                None if !is_over => {
+                    let sequence = Sequence::from_i64(row.get(0));
+                    let attempt = decode_run(sequence, row.get::<_, &[u8]>(1))?.0.attempt;
+                    self.hear(client, worker, terms, &[Held { sequence, attempt }], now).await?;
+                }
+                // It could not be heard of while the database was out of reach.
+                Some(false) if self.could_hear(terms) || is_over => silent.push(worker_uuid(worker)),
+                _ => {}
+            }
+        }
+        let bury = client.prepare_cached(BURY_RECEIVERS).await.map_err(failed)?;
+        let buried: HashSet<Uuid> = match silent.is_empty() {
+            true => HashSet::new(),
+            false => {
+                let rows = client.query(&bury, &[&silent, &callers]).await.map_err(failed)?;
+                rows.iter().map(|row| row.get(0)).collect()
+            }
+        };
+        let mut lost = Vec::new();
+        for row in &rows {
+            let id: Uuid = row.get(2);
+            let ends_at = WorkerId::from_bytes(id.into_bytes()).receiver().map(|terms| millis(terms.ends_at));
+            let is_dead = row.get::<_, Option<bool>>(3) == Some(true) || buried.contains(&id);
+            if lost.len() < limit && (is_dead || ends_at.is_some_and(|ends_at| ends_at < at)) {
+                lost.push(decode_run(Sequence::from_i64(row.get(0)), row.get::<_, &[u8]>(1))?.0);
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Whether a receiver could have been heard of for as long as it may be silent.
+    fn could_hear(&self, terms: Receiver) -> bool {
+        self.time != Time::Database
+            || terms.heartbeat.is_some_and(|heartbeat| self.calls.reached_for() >= heartbeat)
+    }
+
+    pub(crate) async fn asked_to_stop(&self, worker: WorkerId, held: &[Held]) -> Result<Vec<Held>, Failed> {
+        let client = self.connection().await?;
+        let holds = client.prepare_cached(HOLDS).await.map_err(failed)?;
+        let sequences: Vec<i64> = held.iter().map(|held| held.sequence.as_i64()).collect();
+        let mut open = HashMap::new();
+        for row in client.query(&holds, &[&sequences, &worker_uuid(worker)]).await.map_err(failed)? {
+            let run = Entry::read(&row)?.run;
+            open.insert(run.sequence, run);
+        }
+        Ok(punctual_store::asked_to_stop(worker, held, |sequence| open.get(&sequence)))
+    }
+
+    pub(crate) async fn suspected(&self) -> Result<Vec<WorkerId>, Failed> {
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(SUSPECTED).await.map_err(failed)?;
+        let label = Labels::NONE.alone();
+        let rows = client.query(&statement, &[&label.as_str()]).await.map_err(failed)?;
+        Ok(rows.iter().map(|row| WorkerId::from_bytes(row.get::<_, Uuid>(0).into_bytes())).collect())
+    }
+
     pub(crate) async fn expired(
         &self,
         lease: Duration,
@@ -227,24 +347,25 @@ impl Postgres {
         }
         let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 4);
         let bury = client.prepare_cached(BURY).await.map_err(failed)?;
-        let suspects = client.prepare_cached(SUSPECTS).await.map_err(failed)?;
-        let callers = self.callers(now);
-        client.execute(&bury, &[&callers, &lease]).await.map_err(failed)?;
-        let rows = client.query(&suspects, &[&callers, &lease, &SUSPECTS_MAX]).await.map_err(failed)?;
+        let unheard = client.prepare_cached(UNHEARD).await.map_err(failed)?;
+        let (callers, receivers) = (self.callers(now), worker_uuid(WorkerId::first_of_receivers(None)));
+        client.execute(&bury, &[&callers, &lease, &receivers]).await.map_err(failed)?;
+        let values: [&(dyn ToSql + Sync); 4] = [&callers, &lease, &UNHEARD_MAX, &receivers];
+        let rows = client.query(&unheard, &values).await.map_err(failed)?;
         let workers: HashSet<Uuid> = rows.iter().filter_map(|row| row.get(2)).collect();
         let workers: Vec<Uuid> = workers.into_iter().collect();
         let listed = listed(&client, &workers).await?;
-        let mut lost = Vec::new();
+        let mut lost = self.overdue(&client, now, limit).await?;
         for row in &rows {
+            if lost.len() >= limit {
+                break;
+            }
             let sequence = Sequence::from_i64(row.get(0));
             let (run, _) = decode_run(sequence, row.get::<_, &[u8]>(1))?;
             let is_dead = row.get::<_, Option<bool>>(3) == Some(true);
             let held = (row.get::<_, Uuid>(2), Held { sequence, attempt: run.attempt });
             if is_dead || !listed.contains(&held) {
                 lost.push(run);
-            }
-            if lost.len() == limit {
-                break;
             }
         }
         Ok(lost)
@@ -263,7 +384,7 @@ async fn promote(transaction: &Work<'_>, now: Timestamp) -> Result<(), Failed> {
     let promote = transaction.prepare_cached(PROMOTE).await?;
     let mut moves = Moves::default();
     for row in transaction.query(&promote, &[&millis(now)]).await? {
-        moves.push(lane(row.get(0))?, Some(DELAYED), Some(READY));
+        moves.change_line(lane(row.get(0))?, Some(DELAYED), Some(READY));
     }
     transaction.moved(&moves);
     Ok(())

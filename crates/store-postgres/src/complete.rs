@@ -6,16 +6,21 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
-use punctual_domain::Run;
 use punctual_domain::id::{JobId, RunId, Sequence, Version};
 use punctual_domain::lifecycle::{self, Event};
+use punctual_domain::link::On;
+use punctual_domain::papers::Said;
 use punctual_domain::policy::limit::Key;
 use punctual_domain::policy::retention::Retention;
-use punctual_store::{Cancellation, Concluded, Conclusion, Due, Lapse, Refused, Successor};
+use punctual_domain::{Papers, Run};
+use punctual_store::{
+    Answering, Cancellation, Concluded, Conclusion, Due, Lapse, Message, Put, Refused, Successor,
+};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::change::Change;
 use crate::due::{DueColumns, INSERT_DUE, due_params};
 use crate::ended::end_jobs;
 use crate::error::Failed;
@@ -23,15 +28,16 @@ use crate::fire::SHARE_SHARDS;
 use crate::limit::{column, settle};
 use crate::open_runs::OpenColumns;
 use crate::overlap::release;
+use crate::papers::Unwritten;
 use crate::partition::{Ended, FAILED, end};
 use crate::postgres::{Postgres, transact};
-use crate::put_jobs::write_open;
+use crate::put_jobs::{create, write_open};
 use crate::row::{Entry, job_uuid, millis};
 use crate::wakeups::Wakeups;
 use crate::work::Work;
 
 /// Exchanges open runs for history, $1 to $7, if they have the revisions $8; $9 to $11 are those of them that are dead
-/// letters then. Open runs are found by their primary key.
+/// letters then; $12 is what they have said. Open runs are found by their primary key.
 macro_rules! exchange {
     ($rest:literal) => {
         concat!(
@@ -40,12 +46,12 @@ with gone as (
     delete from open_runs o
     where o.seq = any($4::bigint[])
         and ((o.seq, o.revision) in (select x.seq, x.revision from unnest($4::bigint[], $8::int[]) x (seq, revision))) is true
-        and not o.is_followed
+        and not o.is_followed and not o.has_papers
     returning o.seq
 ), ended as (
-    insert into history (class, state, tenant, seq, job, keep_until, record)
+    insert into history (class, state, tenant, seq, job, keep_until, record, papers)
     select x.* from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[],
-        $7::bytea[]) x (class, state, tenant, seq, job, keep_until, record)
+        $7::bytea[], $12::bytea[]) x (class, state, tenant, seq, job, keep_until, record, papers)
     where (x.seq in (select seq from gone)) is true
 ), dead as (
     insert into dead_letters select x.* from unnest($9::bigint[], $10::int[], $11::uuid[]) x (seq, tenant, job)
@@ -56,18 +62,18 @@ with gone as (
     };
 }
 
-/// Tells which had other revisions, or have others behind them.
+/// Tells which had other revisions, have others behind them or have said something before.
 pub(crate) const EXCHANGE: &str =
     exchange!(" select x.seq from unnest($4::bigint[]) x (seq) where x.seq not in (select seq from gone)");
 
-/// The same for runs $12 that hold permits of gates $13, whose breadth is $14: these come back, in the order in which gates are
-/// locked. A gate that has a line is to be looked at, at $15. Tells as well which gates those are, and how many came back.
+/// The same for runs $13 that hold permits of gates $14, whose breadth is $15: these come back, in the order in which gates are
+/// locked. A gate that has a line is to be looked at, at $16. Tells as well which gates those are, and how many came back.
 pub(crate) const EXCHANGE_WITH_PERMITS: &str = exchange!(
     ", freed as (
     update gates g set held = greatest(g.held - x.count, 0),
-        next_at = case when g.waiting > 0 then least(g.next_at, $15) else g.next_at end
+        next_at = case when g.waiting > 0 then least(g.next_at, $16) else g.next_at end
     from (
-        select y.key, count(*)::int as count from unnest($12::bigint[], $13::bigint[], $14::smallint[]) y (seq, key, breadth)
+        select y.key, count(*)::int as count from unnest($13::bigint[], $14::bigint[], $15::smallint[]) y (seq, key, breadth)
         where (y.seq in (select seq from gone)) is true group by y.breadth, y.key order by y.breadth, y.key
     ) x
     where g.key = any(array[x.key])
@@ -93,8 +99,11 @@ impl Postgres {
         let mut permits = Held::default();
         for (place, (conclusion, entry)) in conclusions.iter().zip(leased).enumerate() {
             // Where somebody waits for what it holds, it is decided under the gates who gets it.
-            let is_plain =
-                |entry: &Entry| conclusion.successor.is_none() && !self.lines.are_held_up_by(&entry.run);
+            let is_plain = |entry: &Entry| {
+                conclusion.successor.is_none()
+                    && conclusion.messages.is_empty()
+                    && !self.lines.are_held_up_by(&entry.run)
+            };
             let Some(mut entry) = entry.filter(is_plain) else { continue };
             let revision = entry.revision;
             let held = permits.len();
@@ -147,9 +156,10 @@ impl Postgres {
         let sequences: Vec<i64> = dead.iter().map(|place| ended.seq[*place]).collect();
         let tenants: Vec<i32> = dead.iter().map(|place| ended.tenant[*place]).collect();
         let jobs: Vec<Uuid> = dead.iter().map(|place| ended.job[*place]).collect();
+        let papers = ended.papers(HashMap::new());
         let rows = transact!(self, |client| {
             let mut values: Vec<&(dyn ToSql + Sync)> = ended.values().into();
-            let more: [&(dyn ToSql + Sync); 4] = [&revisions, &sequences, &tenants, &jobs];
+            let more: [&(dyn ToSql + Sync); 5] = [&revisions, &sequences, &tenants, &jobs, &papers];
             values.extend(more);
             let more: [&(dyn ToSql + Sync); 4] = [&permits.seq, &permits.key, &permits.breadth, &at];
             if permits.len() > 0 {
@@ -176,10 +186,11 @@ impl Postgres {
         now: Timestamp,
     ) -> Result<Vec<Result<Concluded, Refused>>, Failed> {
         let wanted: Vec<Wanted> = conclusions.iter().map(|one| (one.held.sequence, one.successor)).collect();
+        let messages = self.messages(conclusions.iter().map(|one| &one.messages), now).await?;
         let complete = |rows: &mut Rows| -> Vec<Result<Run, Refused>> {
             conclusions.iter().map(|conclusion| rows.complete(conclusion, now)).collect()
         };
-        let (answers, mut released) = self.with_rows(&wanted, now, complete).await?;
+        let (answers, mut released) = self.with_rows(&wanted, &messages, now, complete).await?;
         let mut concluded = |run: Run| {
             let released = run.state.is_ended().then(|| released.remove(&run.job)).flatten();
             Concluded { run, released }
@@ -187,10 +198,26 @@ impl Postgres {
         Ok(answers.into_iter().map(|answer| answer.map(&mut concluded)).collect())
     }
 
-    /// Does something to open runs that are held, and writes what became of them. Tells who goes on because of it.
+    /// Messages, ready to be written.
+    pub(crate) async fn messages<'m>(
+        &self,
+        messages: impl Iterator<Item = &'m Vec<Message>> + Clone,
+        now: Timestamp,
+    ) -> Result<Vec<Vec<Told>>, Failed> {
+        let count = messages.clone().flatten().count();
+        let mut sequences = self.sequences.take(self, count, now).await?.into_iter();
+        let mut ready = |message: &Message| -> Result<Told, Failed> {
+            Ok(Told { on: message.on, job: Change::of(Put::clone(&message.put), sequences.next(), now)? })
+        };
+        messages.map(|of_run| of_run.iter().map(&mut ready).collect()).collect()
+    }
+
+    /// Does something to open runs that are held, and writes what became of them, with the messages that tell of those that ended
+    /// by it. Tells who goes on because of it.
     pub(crate) async fn with_rows(
         &self,
         wanted: &[Wanted],
+        messages: &[Vec<Told>],
         now: Timestamp,
         work: impl Fn(&mut Rows) -> Vec<Result<Run, Refused>>,
     ) -> Result<(Vec<Result<Run, Refused>>, HashMap<JobId, RunId>), Failed> {
@@ -200,13 +227,20 @@ impl Postgres {
             let mut holds = Holds::Counting;
             loop {
                 let transaction = Work::begin(&mut client).await?;
-                let mut rows = Rows::lock(&transaction, wanted, holds).await?;
+                let mut rows = Rows::lock(&transaction, wanted, messages, holds).await?;
                 let answers = work(&mut rows);
                 if holds == Holds::Counting && !rows.freed.is_empty() {
                     holds = Holds::All;
                     continue;
                 }
                 self.ensure(rows.ended(now).partitions).await?;
+                let ended =
+                    messages.iter().zip(&answers).filter_map(|(told, run)| Some((told, run.as_ref().ok()?)));
+                let due = ended.flat_map(|(told, run)| told.iter().filter(|one| one.on.is_met(run.state)));
+                let told: Vec<&Change> = due.map(|told| &told.job).collect();
+                if !told.is_empty() {
+                    create(&transaction, &told, &rows.shards, now).await?; // Refused if it is there already.
+                }
                 let released = rows.write(&transaction, &self.wakeups, now).await?;
                 let settled = transaction.commit(self).await?;
                 let settled = |run: Run| settle(&settled, run);
@@ -225,7 +259,7 @@ impl Postgres {
         let cancel = |rows: &mut Rows| -> Vec<Result<Run, Refused>> {
             cancellations.iter().map(|one| rows.cancel(one, now)).collect()
         };
-        let (answers, _) = self.with_rows(&wanted, now, cancel).await?;
+        let (answers, _) = self.with_rows(&wanted, &[], now, cancel).await?;
         let mut told = Vec::with_capacity(answers.len());
         for (answer, cancellation) in answers.into_iter().zip(cancellations) {
             told.push(match answer {
@@ -245,7 +279,7 @@ impl Postgres {
     ) -> Result<Vec<Result<Run, Refused>>, Failed> {
         let wanted: Vec<Wanted> =
             cancellations.iter().map(|one| (one.run.sequence(), one.successor)).collect();
-        let mut rows = Rows::lock(transaction, &wanted, Holds::All).await?;
+        let mut rows = Rows::lock(transaction, &wanted, &[], Holds::All).await?;
         let answers = cancellations.iter().map(|one| rows.cancel(one, now)).collect();
         self.ensure(rows.ended(now).partitions).await?;
         rows.write(transaction, &self.wakeups, now).await?;
@@ -259,6 +293,12 @@ impl Postgres {
             None => Refused::NoRun,
         })
     }
+}
+
+/// A message that is ready to be written, and of which end it tells.
+pub(crate) struct Told {
+    on: On,
+    job: Change,
 }
 
 /// Permits that runs hold, as columns.
@@ -291,13 +331,12 @@ impl Held {
 
 /// Applies the end of an attempt to a run.
 fn conclude(entry: &mut Entry, conclusion: &Conclusion, now: Timestamp) -> Result<(), Refused> {
-    let Conclusion { worker, held, report, verdict, .. } = conclusion;
-    let started_at = report.as_ref().map(|report| report.started_at);
-    let event =
-        Event::Concluded { worker: *worker, attempt: held.attempt, started_at, verdict: *verdict, at: now };
-    lifecycle::apply(&mut entry.run, event)?;
+    conclusion.apply(&mut entry.run, now)?;
     if let Some(attempt) = entry.attempts.last_mut() {
-        attempt.report.clone_from(report);
+        attempt.report.clone_from(&conclusion.report);
+        attempt.goes_on_with(&entry.run);
+        let said = Said::take(attempt.number, attempt.report.as_mut());
+        entry.said = Papers { checkpoint: None, said: said.into_iter().collect() };
     }
     entry.revision += 1;
     Ok(())
@@ -328,13 +367,18 @@ pub(crate) struct Rows {
     followed: HashSet<Sequence>,
     /// Jobs of which such a run has ended.
     freed: BTreeSet<JobId>,
-    /// The shards of jobs that count from completion, with their owners.
+    /// The shards of jobs that count from completion and of messages, with their owners.
     shards: Vec<Row>,
 }
 
 impl Rows {
     /// Shards first, then jobs, then runs, as everywhere.
-    async fn lock(transaction: &Work<'_>, wanted: &[Wanted], holds: Holds) -> Result<Self, Failed> {
+    async fn lock(
+        transaction: &Work<'_>,
+        wanted: &[Wanted],
+        messages: &[Vec<Told>],
+        holds: Holds,
+    ) -> Result<Self, Failed> {
         let all: Vec<i64> = wanted.iter().map(|(sequence, _)| sequence.as_i64()).collect();
         let counted: Vec<i64> = wanted
             .iter()
@@ -342,14 +386,20 @@ impl Rows {
             .map(|(sequence, _)| sequence.as_i64())
             .collect();
         let (mut jobs, mut shards) = (HashMap::new(), Vec::new());
+        let told: Vec<JobId> = messages.iter().flatten().map(|message| message.job.put.job.id).collect();
+        let mut ids: Vec<Uuid> = Vec::new();
         if !counted.is_empty() {
             let find =
                 transaction.prepare_cached("select distinct job from open_runs where seq = any($1)").await?;
-            let ids = transaction.query(&find, &[&counted]).await?;
-            let ids: Vec<Uuid> = ids.iter().map(|row| row.get(0)).collect();
+            ids = transaction.query(&find, &[&counted]).await?.iter().map(|row| row.get(0)).collect();
+        }
+        if !counted.is_empty() || !told.is_empty() {
             let share = transaction.prepare_cached(SHARE_SHARDS).await?;
-            let numbers = crate::row::shards(ids.iter().map(|id| crate::row::job_id(*id)));
+            let all = ids.iter().map(|id| crate::row::job_id(*id)).chain(told);
+            let numbers = crate::row::shards(all);
             shards = transaction.query(&share, &[&numbers]).await?;
+        }
+        if !ids.is_empty() {
             let lock = transaction.prepare_cached(LOCK_JOBS).await?;
             for row in transaction.query(&lock, &[&ids]).await? {
                 jobs.insert(crate::row::job_id(row.get(0)), row.get(1));
@@ -391,11 +441,16 @@ impl Rows {
         self.end_waiting(cancellation.run, Event::Cancelled { at: now }, cancellation.successor)
     }
 
+    pub(crate) fn answer(&mut self, answering: &Answering, now: Timestamp) -> Result<Run, Refused> {
+        let event = Event::Answered { answer: answering.answer, at: now };
+        self.end_waiting(answering.run, event, answering.successor)
+    }
+
     pub(crate) fn lapse(&mut self, lapse: &Lapse, now: Timestamp) -> Result<Run, Refused> {
         self.end_waiting(lapse.run, Event::Lapsed { at: now }, lapse.successor)
     }
 
-    /// Something happens to an open run that ends it if it waits.
+    /// Something happens to an open run that ends it if it waits, or lets it go on.
     fn end_waiting(&mut self, id: RunId, event: Event, successor: Option<Successor>) -> Result<Run, Refused> {
         let entry = self.open.get(&id.sequence()).cloned().filter(|entry| entry.run.id() == id);
         let mut entry = entry.ok_or(Refused::NoRun)?;
@@ -453,12 +508,13 @@ impl Rows {
         self.changed.sort_unstable();
         self.changed.dedup();
         end(transaction, &self.ended(now)).await?;
-        let mut open = OpenColumns::default();
-        self.changed
-            .iter()
-            .filter_map(|sequence| self.open.get(sequence))
-            .for_each(|entry| open.push(entry, now));
+        let (mut open, mut said) = (OpenColumns::default(), Unwritten::default());
+        for entry in self.changed.iter().filter_map(|sequence| self.open.get(sequence)) {
+            open.push(entry, now);
+            said.push_of(entry);
+        }
         write_open(transaction, &open).await?;
+        said.add(transaction).await?;
         if !self.completed.is_empty() {
             let statement =
                 transaction.prepare_cached("update jobs set completed_at = $2 where id = any($1)").await?;
@@ -523,6 +579,8 @@ mod tests {
             report: Some(world.report(Outcome::Succeeded)),
             verdict: Verdict::Succeed,
             successor: None,
+            messages: Vec::new(),
+            limits: None,
         };
         conclude(&mut entry, &conclusion, world.now).unwrap();
         ended.push(&entry, world.now);

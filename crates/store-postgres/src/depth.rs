@@ -3,34 +3,63 @@
 //! Counted once when the store is opened, and kept from then on by what this node commits. Promise: asking costs nothing.
 //! What other nodes do is not in it: each tells of its own, and who watches a cluster adds them up.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use punctual_domain::Run;
+use punctual_domain::id::TenantId;
 use punctual_domain::job::Lane;
 use punctual_store::Waiting;
 
 use crate::client::Client;
 use crate::error::{Failed, failed};
-use crate::row::{READY, REQUIRING, lane};
+use crate::row::{READY, REQUIRING, RUNNING, lane};
 
 #[derive(Debug, Default)]
 pub(crate) struct Depth(Mutex<Waiting>);
 
-/// Runs that moved from one line to another, or came, or went.
+/// Runs that moved from one line to another, or came, or went: by lane, those that may be claimed; by tenant, all that wait.
 #[derive(Debug, Default)]
-pub(crate) struct Moves(Vec<(Lane, i64)>);
+pub(crate) struct Moves {
+    lanes: Vec<(Lane, i64)>,
+    tenants: HashMap<TenantId, i64>,
+}
 
 impl Moves {
-    pub(crate) fn push(&mut self, lane: Lane, from: Option<i16>, to: Option<i16>) {
+    pub(crate) fn push(&mut self, run: &Run, from: Option<i16>, to: Option<i16>) {
+        self.change_line(run.lane, from, to);
+        self.wait(run, from, to);
+    }
+
+    /// A run waits from now on, or no more.
+    pub(crate) fn wait(&mut self, run: &Run, from: Option<i16>, to: Option<i16>) {
+        let waits = |line: Option<i16>| line.is_some_and(|line| line != RUNNING);
+        let by = i64::from(waits(to)) - i64::from(waits(from));
+        if by != 0 {
+            *self.tenants.entry(run.tenant).or_default() += by;
+        }
+    }
+
+    /// A run that waits before and after goes to another line.
+    pub(crate) fn change_line(&mut self, lane: Lane, from: Option<i16>, to: Option<i16>) {
         let waits = |line: Option<i16>| line.is_some_and(|line| [READY, REQUIRING].contains(&line));
         match (waits(from), waits(to)) {
-            (false, true) => self.0.push((lane, 1)),
-            (true, false) => self.0.push((lane, -1)),
+            (false, true) => self.lanes.push((lane, 1)),
+            (true, false) => self.lanes.push((lane, -1)),
             _ => {}
         }
     }
 
     pub(crate) fn add(&mut self, others: &Moves) {
-        self.0.extend_from_slice(&others.0);
+        self.lanes.extend_from_slice(&others.lanes);
+        for (tenant, by) in &others.tenants {
+            *self.tenants.entry(*tenant).or_default() += by;
+        }
+    }
+
+    /// How many more wait, by tenant.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = (TenantId, i64)> {
+        self.tenants.iter().map(|(tenant, by)| (*tenant, *by))
     }
 }
 
@@ -56,7 +85,7 @@ impl Depth {
     /// They were committed.
     pub(crate) fn apply(&self, moves: &Moves) {
         let mut waiting = self.waiting();
-        for &(lane, by) in &moves.0 {
+        for &(lane, by) in &moves.lanes {
             match by > 0 {
                 true => waiting.add(lane, by.unsigned_abs()),
                 false => waiting.remove(lane, by.unsigned_abs()),

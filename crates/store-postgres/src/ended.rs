@@ -144,7 +144,7 @@ mod tests {
         let store = Arc::new(Postgres::open(&Options::of_a_case()).await.unwrap());
         let mut world = World::new(store.clone()).await;
         let mut job = world.job("over");
-        job.spec.policies.retention = Retention::Day;
+        job.spec.policies.retention = Retention::Day.into();
         world.try_put(world.put(job.clone(), None)).await.unwrap();
         store.connection().await.unwrap().batch_execute(AS_BEFORE).await.unwrap();
         world.advance(Duration::from_secs(3 * 86_400));

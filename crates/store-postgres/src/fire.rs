@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::JobId;
 use punctual_domain::policy::overlap::Overlap;
-use punctual_store::{Admission, Firing, Parent, Refused, is_ruled};
+use punctual_store::{Admission, Firing, Parent, Refused, is_full, is_ruled};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -25,7 +25,7 @@ use crate::open_runs::OpenColumns;
 use crate::operations::write_operation;
 use crate::overlap::{Decided, look, take_jobs};
 use crate::postgres::{Postgres, transact};
-use crate::row::{Entry, job_id, job_uuid, millis, shards};
+use crate::row::{COMING, Entry, job_id, job_uuid, millis, shards};
 use crate::work::Work;
 
 /// Fires may share a shard; whoever changes its jobs or takes it over may not. Not in the way of its owner, who renews it.
@@ -212,8 +212,10 @@ impl Postgres {
                 let mut firing = firing.clone();
                 let of = firing.parent();
                 let births = std::mem::take(&mut firing.births);
-                let admission = Admission::decide(births, open.get(&of.job).copied().unwrap_or_default());
-                if admission.born.is_empty() {
+                let open = open.get(&of.job).copied().unwrap_or_default();
+                // Of those that would have passed all their gates some have gone straight; the others wait.
+                let admission = Admission::decide(births, open, |_| false);
+                if admission.born.is_empty() && !admission.skipped.is_empty() {
                     firing = firing.without_run();
                 }
                 columns.push(index, &firing, now);
@@ -259,14 +261,16 @@ impl Postgres {
             fired[*place] = Err(refused.clone());
         }
         let mut moves = Moves::default();
-        // Those that were settled at their gates have been counted then.
-        fired
-            .iter()
-            .flatten()
-            .flatten()
-            .filter(|entry| entry.stands.is_none())
-            .for_each(|entry| moves.push(entry.run.lane, None, Some(entry.line(now))));
-        self.depth.apply(&moves);
+        for entry in fired.iter().flatten().flatten() {
+            match entry.stands {
+                // It was written, and counted, after those that start.
+                None if entry.run.is_behind() => {}
+                None => moves.push(&entry.run, None, Some(entry.line(now))),
+                // It was settled at its gates, and has been counted since; but not that it came there.
+                Some(_) => moves.wait(&entry.run, None, Some(COMING)),
+            }
+        }
+        self.moved(&moves);
         let is_held = |entry: &&Entry| entry.run.lease().is_some();
         self.leases.keep(fired.iter().flatten().flatten().filter(is_held).cloned());
         let runs = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.run).collect();
@@ -326,7 +330,8 @@ impl Postgres {
 
 /// Whether a firing takes a transaction in which it is decided what becomes of it.
 fn is_decided(firing: &Firing) -> bool {
-    is_ruled(&firing.births) || firing.births.iter().any(|birth| !birth.limits.is_empty())
+    let births = &firing.births;
+    is_ruled(births) || is_full(births) || births.iter().any(|birth| !birth.limits.is_empty())
 }
 
 /// What was refused, by its place, and why.

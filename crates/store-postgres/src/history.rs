@@ -11,6 +11,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::error::{Failed, failed};
+use crate::papers;
 use crate::postgres::Postgres;
 use crate::row::{fate, job_uuid, millis, timestamp};
 
@@ -18,8 +19,12 @@ use crate::row::{fate, job_uuid, millis, timestamp};
 const CHUNK: i64 = 5_000;
 
 const RUN: &str = "
-select record from open_runs where seq = $1
-union all select record from history where class in (0, 1, 2, 3, 4) and seq = $1 limit 1";
+select record, array(select p.record from open_papers p where p.seq = $1 order by p.attempt) from open_runs where seq = $1
+union all select record, array[papers] from history where class in (0, 1, 2, 3, 4) and seq = $1 limit 1";
+
+/// The run that is number $2 + 1 of those of a job that have ended, newest first.
+const FLOOR: &str = "
+select seq from history where job = $1 order by seq desc offset $2 limit 1";
 
 /// Where a list of runs is read: each place newest first, with the sequence below which and from which.
 struct Places {
@@ -61,7 +66,8 @@ impl Postgres {
         let row = client.query_opt(&statement, &[&id.sequence().as_i64()]).await.map_err(failed)?;
         let Some(row) = row else { return Ok(None) };
         let (run, attempts) = decode_run(id.sequence(), row.get::<_, &[u8]>(0))?;
-        Ok(Some(RunDetail { run, attempts }).filter(|detail| detail.run.id() == id))
+        let papers = papers::read_all(row.get(1))?;
+        Ok(Some(RunDetail::of(run, attempts, papers)).filter(|detail| detail.run.id() == id))
     }
 
     pub(crate) async fn runs(
@@ -72,6 +78,11 @@ impl Postgres {
         let places = Places::of(filter);
         let from = filter.born_from.map_or(0, |from| Sequence::first_at(from, 0).as_i64());
         let before = filter.born_before.map_or(i64::MAX, |before| Sequence::first_at(before, 0).as_i64());
+        // What has ended before this is not wanted.
+        let floor = match filter.job.zip(filter.last) {
+            Some((job, last)) => self.floor(job, last.get()).await?,
+            None => 0,
+        };
         let mut below = page.after.map_or(before, |after| after.as_i64().min(before));
         let is_served = filter.kind.is_none()
             && filter.queue.is_none()
@@ -83,7 +94,7 @@ impl Postgres {
         let mut found = Page { items: Vec::new(), next: None };
         let mut examined = 0;
         loop {
-            let rows = self.newest(&places, filter, (below, from), chunk).await?;
+            let rows = self.newest(&places, filter, (below, [from, from.max(floor)]), chunk).await?;
             let is_last = (rows.len() as i64) < chunk;
             for (run, is_dead) in rows {
                 let is_match = filter.matches(&run) && filter.is_dead.is_none_or(|dead| dead == is_dead);
@@ -105,12 +116,21 @@ impl Postgres {
         }
     }
 
-    /// The newest runs of both places, in one order; each with whether it is a dead letter, if that is asked for.
+    /// The oldest of the newest `last` runs of a job that have ended; below all of them if there are fewer.
+    async fn floor(&self, job: JobId, last: u32) -> Result<i64, Failed> {
+        let client = self.connection().await?;
+        let statement = client.prepare_cached(FLOOR).await.map_err(failed)?;
+        let before = i64::from(last) - 1;
+        let row = client.query_opt(&statement, &[&job_uuid(job), &before]).await.map_err(failed)?;
+        Ok(row.map_or(0, |row| row.get(0)))
+    }
+
+    /// The newest runs of both places, in one order, each from its own sequence on; each with whether it is a dead letter, if that is asked for.
     async fn newest(
         &self,
         places: &Places,
         filter: &RunFilter,
-        (below, from): (i64, i64),
+        (below, from): (i64, [i64; 2]),
         limit: i64,
     ) -> Result<Vec<(Run, bool)>, Failed> {
         let client = self.connection().await?;
@@ -121,7 +141,8 @@ impl Postgres {
             _ => &job,
         };
         let mut runs = Vec::new();
-        for sql in [&places.open, &places.ended].into_iter().flatten() {
+        for (sql, from) in [&places.open, &places.ended].into_iter().zip(from) {
+            let Some(sql) = sql else { continue };
             let statement = client.prepare_cached(sql).await.map_err(failed)?;
             for row in client.query(&statement, &[&below, &from, &limit, whose]).await.map_err(failed)? {
                 let (run, _) = decode_run(Sequence::from_i64(row.get(0)), row.get::<_, &[u8]>(1))?;
@@ -150,7 +171,7 @@ impl Postgres {
     ) -> Result<Page<LedgerEntry, Timestamp>, Failed> {
         let client = self.connection().await?;
         let sql = "
-            select from_slot, to_slot, slots, fate, tenant, decided_at from ledger
+            select from_slot, to_slot, slots, fate, tenant, decided_at, cap from ledger
             where job = $1 and from_slot < $2 order by from_slot desc limit $3";
         let statement = client.prepare_cached(sql).await.map_err(failed)?;
         let before = page.after.map_or(i64::MAX, millis);
@@ -164,7 +185,7 @@ impl Postgres {
                 from: timestamp(row.get(0))?,
                 to: timestamp(row.get(1))?,
                 slots: row.get::<_, i64>(2) as u64,
-                fate: fate(row.get(3))?,
+                fate: fate(row.get(3), row.get(6))?,
                 decided_at: timestamp(row.get(5))?,
             });
         }

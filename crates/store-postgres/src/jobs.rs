@@ -18,6 +18,9 @@ use crate::row::{DELETED, JOB, job_id, job_uuid, millis, read_job, timestamp};
 /// Rows that are read at a time when they must be looked at.
 const CHUNK: usize = 5_000;
 
+/// The same where they are read whole: batches may have a megabyte each.
+const WHOLE: usize = 500;
+
 pub(crate) const JOB_VERSIONS: &str = "
 select j.id, j.tenant, j.version, j.record, j.fired, j.completed_at
 from unnest($1::uuid[], $2::int[]) x (id, version)
@@ -87,7 +90,7 @@ impl Postgres {
         page: &PageRequest<JobId>,
     ) -> Result<Page<Stored, JobId>, Failed> {
         let client = self.connection().await?;
-        let chunk = if filter.is_plain() { page.limit + 1 } else { CHUNK };
+        let chunk = if filter.is_plain() { page.limit + 1 } else { WHOLE };
         let by_tenant = format!("select {JOB} from jobs where tenant = $3 and id > $1 order by id limit $2");
         let all = format!("select {JOB} from jobs where id > $1 order by id limit $2");
         let sql = if filter.tenant.is_some() { &by_tenant } else { &all };

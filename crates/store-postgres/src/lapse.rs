@@ -78,7 +78,8 @@ impl Postgres {
         let lapse = |rows: &mut Rows| -> Vec<Result<Run, Refused>> {
             lapses.iter().map(|one| rows.lapse(one, now)).collect()
         };
-        let (answers, _) = self.with_rows(&wanted, now, lapse).await?;
+        let messages = self.messages(lapses.iter().map(|one| &one.messages), now).await?;
+        let (answers, _) = self.with_rows(&wanted, &messages, now, lapse).await?;
         let mut told = Vec::with_capacity(answers.len());
         for (answer, lapse) in answers.into_iter().zip(lapses) {
             told.push(match answer {

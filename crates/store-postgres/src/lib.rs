@@ -4,6 +4,8 @@
 //! verb that returned is committed; a fire needs the epoch under which its shard is owned, and shares the shard's row
 //! with other fires but not with a change of a job; the end of a run needs the revision of the run that was last seen.
 
+mod answer;
+mod backlog;
 mod calls;
 mod change;
 mod check;
@@ -12,6 +14,7 @@ mod client;
 mod complete;
 mod connect;
 mod depth;
+mod documents;
 mod due;
 mod ended;
 mod error;
@@ -25,6 +28,7 @@ mod migrate;
 mod open_runs;
 mod operations;
 mod overlap;
+mod papers;
 mod partition;
 mod people;
 mod placement;
@@ -33,6 +37,7 @@ mod placement;
 mod plans;
 mod postgres;
 mod put_jobs;
+mod queues;
 mod requests;
 mod retain;
 mod row;
@@ -45,6 +50,7 @@ mod transfer;
 mod turns;
 mod wakeups;
 mod work;
+mod workers;
 
 pub use check::check;
 pub use connect::{Options, Role, Time};

@@ -21,11 +21,14 @@ use tokio_postgres::types::ToSql;
 
 use crate::claim::LEASE;
 use crate::client::Client;
+use crate::depth::Moves;
 use crate::error::{Failed, damaged, failed};
 use crate::open_runs::OpenColumns;
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_rows;
-use crate::row::{Entry, LIMITED, RUNNING, millis, numbers, timestamp, urgency, worker_uuid};
+use crate::row::{
+    COMING as UNPASSED, Entry, LIMITED, RUNNING, millis, numbers, timestamp, urgency, worker_uuid,
+};
 use crate::work::Work;
 
 const ENSURE: &str = "
@@ -275,6 +278,9 @@ impl Postgres {
     pub(crate) async fn put_rules(&self, changes: &[RuleChange], now: Timestamp) -> Result<(), Failed> {
         transact!(self, |client| {
             let transaction = Work::begin(&mut client).await?;
+            // In one order, or two nodes that set the same rules would wait for each other.
+            let mut changes: Vec<&RuleChange> = changes.iter().collect();
+            changes.sort_by(|one, other| one.name.cmp(&other.name));
             for RuleChange { name, rule } in changes {
                 let name: &str = name;
                 match rule {
@@ -592,12 +598,19 @@ impl Settling<'_, '_> {
         let Settling { transaction, gates, written, now, .. } = self;
         let mut open = OpenColumns::default();
         let mut leased: BTreeMap<WorkerId, Vec<&Entry>> = BTreeMap::new();
+        let mut moves = Moves::default();
         for entry in written.values() {
+            // One that was born or put back in this transaction was counted when it came to its gates.
+            let stands = entry.stands.filter(|line| *line != RUNNING).or(Some(UNPASSED));
             match entry.run.lease() {
-                Some(lease) => leased.entry(lease.worker).or_default().push(entry),
-                None => open.push(entry, now),
+                Some(lease) => {
+                    moves.wait(&entry.run, stands, Some(RUNNING));
+                    leased.entry(lease.worker).or_default().push(entry);
+                }
+                None => open.push(&Entry { stands, ..entry.clone() }, now),
             }
         }
+        transaction.moved(&moves);
         write_rows(transaction, &open).await?;
         for (worker, entries) in leased {
             let sequences: Vec<i64> = entries.iter().map(|entry| entry.run.sequence.as_i64()).collect();

@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// All migrations. The number is the place in the list, from 1.
-const MIGRATIONS: [Migration; 9] = [
+const MIGRATIONS: [Migration; 13] = [
     Migration { name: "start", sql: include_str!("../migrations/0001_start.sql"), compatible_with: 1 },
     // A node of the first schema owns all shards or none, and answers nobody while it owns none: those that come after
     // it wait until it goes.
@@ -53,6 +53,19 @@ const MIGRATIONS: [Migration; 9] = [
     Migration { name: "turns", sql: include_str!("../migrations/0008_turns.sql"), compatible_with: 1 },
     // Nodes of older schemas know of no limits: they neither take permits nor give any back.
     Migration { name: "limits", sql: include_str!("../migrations/0009_limits.sql"), compatible_with: 1 },
+    // Nodes of older schemas know of no documents, and neither calendars nor alerts nor defaults.
+    Migration {
+        name: "documents",
+        sql: include_str!("../migrations/0010_documents.sql"),
+        compatible_with: 1,
+    },
+    // Nodes of older schemas know of no caps, and of slots that one kept from running they tell that they were missed.
+    Migration { name: "backlog", sql: include_str!("../migrations/0011_backlog.sql"), compatible_with: 1 },
+    // Nodes of older schemas keep outputs in the records of runs. What a newer node kept apart they do not show; of a run that they end
+    // it is brought to history by a newer one, and of a dead letter that they redrive it is lost.
+    Migration { name: "papers", sql: include_str!("../migrations/0012_papers.sql"), compatible_with: 1 },
+    // Nodes of older schemas do not tell who pulls.
+    Migration { name: "workers", sql: include_str!("../migrations/0013_workers.sql"), compatible_with: 1 },
 ];
 
 /// The oldest schema that knows of several databases.

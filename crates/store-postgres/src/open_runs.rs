@@ -39,7 +39,7 @@ impl OpenColumns {
         self.seq.push(run.sequence.as_i64());
         self.shard.push(shard(run.job));
         self.line.push(entry.line(now));
-        self.moves.push(run.lane, entry.stands, Some(entry.line(now)));
+        self.moves.push(run, entry.stands, Some(entry.line(now)));
         self.lane.push(run.lane.rank().into());
         self.urgency.push(urgency(run));
         self.available_at.push(millis(run.available_at));

@@ -21,6 +21,7 @@ use crate::limit::settle;
 use crate::overlap::admit;
 use crate::people::{acknowledge, redrive};
 use crate::postgres::{Postgres, transact};
+use crate::put_jobs::create;
 use crate::requests::remember;
 use crate::row::{DELETED, is_held, job_uuid, millis, numbers, shard, timestamp};
 use crate::work::Work;
@@ -60,7 +61,12 @@ impl Postgres {
         for step in steps {
             let births = match &step.effect {
                 Effect::Births { births, .. } => births.len(),
-                _ => 0,
+                Effect::Message(_) => 1,
+                Effect::Nothing
+                | Effect::Redrive(_)
+                | Effect::Acknowledge(_)
+                | Effect::Change(_)
+                | Effect::Cancel(_) => 0,
             };
             let sequences = self.sequences.take(self, births, now).await?;
             self.ensure_current(now).await?;
@@ -91,6 +97,7 @@ impl Postgres {
         match &step.effect {
             Effect::Nothing | Effect::Redrive(_) | Effect::Acknowledge(_) => {}
             Effect::Births { job, .. } => shards.push(shard(*job)),
+            Effect::Message(put) => shards.push(shard(put.job.id)),
             Effect::Cancel(cancellations) => {
                 shards.extend(cancellations.iter().map(|one| one.run.shard().0 as i16));
             }
@@ -132,6 +139,7 @@ impl Postgres {
             | Effect::Redrive(_)
             | Effect::Acknowledge(_)
             | Effect::Change(_)
+            | Effect::Message(_)
             | Effect::Cancel(_) => Ok(Admission::default()),
         };
         let admission = match admission {
@@ -264,6 +272,10 @@ impl Postgres {
                 let answers = self.change_in(transaction, &changes, held, now).await?;
                 let jobs = puts.iter().map(|put| put.job.id);
                 Effect::count_changes(operation, jobs.zip(&answers));
+            }
+            Effect::Message(put) => {
+                let told = Change::of(Put::clone(put), sequences.first().copied(), now)?;
+                create(transaction, &[&told], held, now).await?; // Refused if it is there already.
             }
             Effect::Cancel(cancellations) => {
                 let answers = self.cancel_in(transaction, cancellations, now).await?;

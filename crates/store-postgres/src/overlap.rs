@@ -12,7 +12,7 @@ use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::policy::overlap::{Open, Overlap};
 use punctual_domain::{LedgerEntry, Run};
-use punctual_store::{Admission, Birth, Parent};
+use punctual_store::{Admission, Birth, Parent, Skipped};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -63,7 +63,7 @@ select seq, revision, record, line from open_runs where job = any($1) and seq <>
 
 /// The last entry that begins at or before each of these slots.
 pub(crate) const ACCOUNTED: &str = "
-select l.job, l.from_slot, l.to_slot, l.slots, l.fate, l.tenant, l.decided_at
+select l.job, l.from_slot, l.to_slot, l.slots, l.fate, l.tenant, l.decided_at, l.cap
 from unnest($1::uuid[], $2::bigint[]) x (job, slot), lateral (
     select * from ledger where ledger.job = x.job and from_slot <= x.slot order by from_slot desc limit 1) l";
 
@@ -128,7 +128,8 @@ pub(crate) async fn admit(
     };
     take_jobs(transaction, [job]).await?;
     let open = look(transaction, [(job, birth.overlap)]).await?;
-    Ok(Admission::decide(births, open.get(&job).copied().unwrap_or_default()))
+    // Only slots may not wait, and they are not asked for.
+    Ok(Admission::decide(births, open.get(&job).copied().unwrap_or_default(), |_| true))
 }
 
 /// What was decided about births of a job and is to be done now, besides writing runs that start.
@@ -140,7 +141,7 @@ pub(crate) struct Decided {
     pub(crate) behind: Vec<Entry>,
     /// Runs that start, which are written by others.
     pub(crate) started: Vec<Sequence>,
-    pub(crate) skipped: Vec<Birth>,
+    pub(crate) skipped: Vec<Skipped>,
 }
 
 impl Decided {
@@ -264,9 +265,9 @@ async fn account(
     let most = decided.iter().map(|(_, decided)| decided.skipped.len()).max().unwrap_or(0);
     for place in 0..most {
         let of_place = |(of, decided): &(Parent, &Decided)| Some((*of, decided.skipped.get(place)?.clone()));
-        let slots: Vec<(Parent, Birth)> = decided.iter().filter_map(of_place).collect();
+        let slots: Vec<(Parent, Skipped)> = decided.iter().filter_map(of_place).collect();
         let jobs: Vec<Uuid> = slots.iter().map(|(of, _)| job_uuid(of.job)).collect();
-        let times: Vec<i64> = slots.iter().map(|(_, birth)| millis(birth.scheduled_for)).collect();
+        let times: Vec<i64> = slots.iter().map(|(_, one)| millis(one.birth.scheduled_for)).collect();
         let find = transaction.prepare_cached(ACCOUNTED).await?;
         let values: [&(dyn ToSql + Sync); 2] = [&jobs, &times];
         let mut known = HashMap::new();
@@ -277,13 +278,13 @@ async fn account(
                 from: timestamp(row.get(1))?,
                 to: timestamp(row.get(2))?,
                 slots: row.get::<_, i64>(3).unsigned_abs(),
-                fate: fate(row.get(4))?,
+                fate: fate(row.get(4), row.get(7))?,
                 decided_at: timestamp(row.get(6))?,
             };
             known.insert(entry.job, entry);
         }
         let entries: Vec<LedgerEntry> =
-            slots.iter().filter_map(|(of, birth)| birth.accounted(*of, known.get(&of.job), now)).collect();
+            slots.iter().filter_map(|(of, one)| one.accounted(*of, known.get(&of.job), now)).collect();
         insert_ledger(transaction, &ledger_columns(&entries)).await?;
     }
     Ok(())

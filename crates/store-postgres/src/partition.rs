@@ -4,13 +4,14 @@
 //! ended before the partition did, so that all of it may go when the class's days have passed since; the rest goes row
 //! by row.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::Papers;
 use punctual_domain::id::Sequence;
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::Run;
+use punctual_domain::run::{Run, RunState};
 use punctual_store::Error;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -18,6 +19,7 @@ use uuid::Uuid;
 use crate::client::Client;
 use crate::depth::Moves;
 use crate::error::{Failed, failed};
+use crate::papers;
 use crate::postgres::{Postgres, transact};
 use crate::row::{Entry, job_uuid, millis, timestamp};
 use crate::work::Work;
@@ -97,6 +99,8 @@ pub(crate) struct Ended {
     pub(crate) job: Vec<Uuid>,
     pub(crate) keep_until: Vec<i64>,
     pub(crate) record: Vec<Vec<u8>>,
+    /// What they have said, and how they ended.
+    said: Vec<(RunState, Papers)>,
     /// Those that had limits.
     pub(crate) limited: Vec<(Entry, Timestamp)>,
     /// Where they go.
@@ -108,7 +112,7 @@ pub(crate) struct Ended {
 impl Ended {
     pub(crate) fn push(&mut self, entry: &Entry, now: Timestamp) {
         let run = &entry.run;
-        let partition = Partition::at(class(run.retention), millis(run.sequence.born_at()));
+        let partition = Partition::at(class(run.class()), millis(run.sequence.born_at()));
         let is_late = millis(now) >= partition.to;
         if !is_late {
             self.partitions.insert(partition);
@@ -116,12 +120,13 @@ impl Ended {
         let kept_for = SignedDuration::from_millis(days(partition.class));
         self.class.push(if is_late { LATE } else { partition.class });
         self.state.push(state_code(run));
-        self.moves.push(run.lane, entry.stands, None);
+        self.moves.push(run, entry.stands, None);
         self.tenant.push(run.tenant.0 as i32);
         self.seq.push(run.sequence.as_i64());
         self.job.push(job_uuid(run.job));
         self.keep_until.push(millis(now.checked_add(kept_for).unwrap_or(now)));
         self.record.push(entry.record());
+        self.said.push((run.state, entry.said.clone()));
         if entry.had.is_some() {
             self.limited.push((entry.clone(), now));
         }
@@ -133,6 +138,16 @@ impl<'a> Ended {
         let mut ended = Ended::default();
         entries.into_iter().for_each(|entry| ended.push(entry, now));
         ended
+    }
+
+    /// What they have said, as a column, after what they had said before.
+    pub(crate) fn papers(&self, mut before: HashMap<i64, Papers>) -> Vec<Option<Vec<u8>>> {
+        let column = |(sequence, (state, said)): (&i64, &(RunState, Papers))| {
+            let mut papers = before.remove(sequence).unwrap_or_default();
+            papers.join(said.clone());
+            papers::column(*state, papers)
+        };
+        self.seq.iter().zip(&self.said).map(column).collect()
     }
 
     /// The parameters $1 to $7.
@@ -208,11 +223,16 @@ pub(crate) async fn create(client: &mut Client<'_>, partition: &Partition) -> Re
     transaction.commit().await.map_err(failed)
 }
 
-/// Writes ended runs $1 to $7 to history; those that failed for good to the dead letters.
+/// Takes open runs that have ended out. Tells which of them have said something.
+pub(crate) const DELETE_OPEN: &str = "
+with gone as (delete from open_runs where seq = any($1) returning seq, has_papers)
+select seq from gone where has_papers";
+
+/// Writes ended runs $1 to $7 to history, with what they have said, $8; those that failed for good to the dead letters.
 const END: &str = "
 with ended as (
-    insert into history (class, state, tenant, seq, job, keep_until, record)
-    select * from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[], $7::bytea[])
+    insert into history (class, state, tenant, seq, job, keep_until, record, papers)
+    select * from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[], $7::bytea[], $8::bytea[])
     returning state, seq, tenant, job
 )
 insert into dead_letters select seq, tenant, job from ended where state in (11, 12) on conflict do nothing";
@@ -222,10 +242,14 @@ pub(crate) async fn end(transaction: &Work<'_>, ended: &Ended) -> Result<(), Fai
     if ended.seq.is_empty() {
         return Ok(());
     }
-    let delete = transaction.prepare_cached("delete from open_runs where seq = any($1)").await?;
-    transaction.execute(&delete, &[&ended.seq]).await?;
+    let delete = transaction.prepare_cached(DELETE_OPEN).await?;
+    let rows = transaction.query(&delete, &[&ended.seq]).await?;
+    let talkative: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    let papers = ended.papers(papers::take(transaction, &talkative).await?);
     let insert = transaction.prepare_cached(END).await?;
-    transaction.execute(&insert, &ended.values()).await?;
+    let mut values: Vec<&(dyn ToSql + Sync)> = ended.values().into();
+    values.push(&papers);
+    transaction.execute(&insert, &values).await?;
     transaction.moved(&ended.moves);
     transaction.note(&ended.limited);
     Ok(())

@@ -14,6 +14,7 @@ use crate::fire::SHARE_SHARDS;
 use crate::limit::settle;
 use crate::open_runs::OpenColumns;
 use crate::overlap::{look, mark, take_jobs};
+use crate::papers::{self, Unwritten};
 use crate::postgres::{Postgres, transact};
 use crate::put_jobs::write_open;
 use crate::row::{DELETED, Entry, is_held, job_uuid};
@@ -21,7 +22,7 @@ use crate::work::Work;
 
 /// A run that ended, held until the transaction ends.
 const LOCK_ENDED: &str = "
-select class, record from history where class in (0, 1, 2, 3, 4) and seq = $1 for update";
+select class, record, papers from history where class in (0, 1, 2, 3, 4) and seq = $1 for update";
 
 const VERSIONS: &str = "
 select j.version, j.state, j.version = $2 or exists (select from job_versions v where v.id = $1 and v.version = $2),
@@ -89,6 +90,7 @@ pub(crate) async fn redrive(
     let Some(row) = transaction.query_opt(&lock, &[&sequence]).await? else { return Ok(Err(Refused::NoRun)) };
     let class: i16 = row.get(0);
     let (mut run, attempts) = decode_run(id.sequence(), row.get::<_, &[u8]>(1))?;
+    let said = papers::read(row.get(2))?;
     if run.id() != id {
         return Ok(Err(Refused::NoRun));
     }
@@ -113,10 +115,12 @@ pub(crate) async fn redrive(
     transaction.execute(&delete, &[&class, &sequence]).await?;
     let settle = transaction.prepare_cached("delete from dead_letters where seq = $1").await?;
     transaction.execute(&settle, &[&sequence]).await?;
-    let entry = Entry::born((run, attempts));
-    let mut open = OpenColumns::default();
+    let entry = Entry { said, ..Entry::born((run, attempts)) };
+    let (mut open, mut said) = (OpenColumns::default(), Unwritten::default());
     open.push(&entry, now);
+    said.push_of(&entry);
     write_open(transaction, &open).await?;
+    said.add(transaction).await?;
     if is_behind {
         mark(transaction, &[job_uuid(entry.run.job)]).await?;
     }

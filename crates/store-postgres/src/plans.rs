@@ -5,7 +5,8 @@
 
 use punctual_testing::Postgres as Server;
 
-use crate::claim::{LEASE, NEXT, PROMOTE};
+use crate::backlog::COUNT_WAITING;
+use crate::claim::{LEASE, NEXT, PROMOTE, SUSPECTED};
 use crate::complete::{EXCHANGE, EXCHANGE_WITH_PERMITS};
 use crate::connect::Options;
 use crate::due::{COUNT_DUE, DELETE_DUE, FIND_DUE, MORE_OF_SHARDS};
@@ -15,13 +16,16 @@ use crate::jobs::{JOB_VERSIONS, PLANNED};
 use crate::lapse::{CORRECT, LAPSED, NEXT_LAPSE};
 use crate::limit;
 use crate::overlap::{ACCOUNTED, AHEAD, FIRST_BEHIND, HOLD_AHEAD, LEFT_BEHIND, LOOK, MARK};
+use crate::papers;
+use crate::partition::DELETE_OPEN;
 use crate::placement::{RENEW, TAKE_OVER};
 use crate::postgres::Postgres;
 use crate::put_jobs::HOLDERS;
+use crate::queues::{REQUIRING_LINES, RUNNING_IN_QUEUES, WAITING_IN_QUEUES, WAITING_IN_QUEUES_OF};
 use crate::straight;
 use crate::turns::{PEEK, PEEK_OF_LINES, TAKE, TAKE_OF_LINES, WHO, WHO_OF_LINES};
 
-const STATEMENTS: [(&str, &str); 42] = [
+const STATEMENTS: [(&str, &str); 53] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
@@ -64,6 +68,17 @@ const STATEMENTS: [(&str, &str); 42] = [
     ("HEADS", limit::HEADS),
     ("RIPE", limit::RIPE),
     ("COMING", limit::COMING),
+    ("COUNT_WAITING", COUNT_WAITING),
+    ("WAITING_IN_QUEUES", WAITING_IN_QUEUES),
+    ("WAITING_IN_QUEUES_OF", WAITING_IN_QUEUES_OF),
+    ("RUNNING_IN_QUEUES", RUNNING_IN_QUEUES),
+    ("REQUIRING_LINES", REQUIRING_LINES),
+    ("SUSPECTED", SUSPECTED),
+    ("DELETE_OPEN", DELETE_OPEN),
+    ("READ_PAPERS", papers::READ),
+    ("TAKE_PAPERS", papers::TAKE),
+    ("MARK_PAPERS", papers::MARK),
+    ("CHECKPOINTS", papers::CHECKPOINTS),
 ];
 
 /// Those that have an order of their own index.
@@ -74,7 +89,7 @@ const COUNT_EMPTY: &str = "
 alter table due set (autovacuum_enabled = off); alter table jobs set (autovacuum_enabled = off);
 alter table job_versions set (autovacuum_enabled = off); alter table job_keys set (autovacuum_enabled = off);
 alter table open_runs set (autovacuum_enabled = off); alter table shards set (autovacuum_enabled = off);
-alter table gates set (autovacuum_enabled = off);
+alter table gates set (autovacuum_enabled = off); alter table open_papers set (autovacuum_enabled = off);
 alter table ended_lists set (autovacuum_enabled = off); alter table ledger set (autovacuum_enabled = off);
 insert into due select n % 256, n, 1, 1, gen_random_uuid(), 1, n from generate_series(1, 5000) n;
 insert into jobs select gen_random_uuid(), 1, 1, 0, 0, null, '' from generate_series(1, 5000);
@@ -85,10 +100,11 @@ insert into open_runs
 insert into gates (key, breadth, shard, next_at) select n, 1, 1, n from generate_series(1, 5000) n;
 insert into ledger select id, 1, 1, 1, 0, 1, 1 from jobs;
 insert into ended_lists (forget_at, count, jobs, versions) select n, 0, '{}', '{}' from generate_series(1, 5000) n;
+insert into open_papers select n, 1, 1, '' from generate_series(1, 5000) n; delete from open_papers;
 delete from due; delete from jobs; delete from job_versions; delete from job_keys; delete from open_runs;
 delete from ended_lists; delete from shards; delete from ledger; delete from gates;
 analyze due; analyze jobs; analyze job_versions; analyze job_keys; analyze open_runs; analyze ended_lists; analyze shards;
-analyze ledger; analyze gates";
+analyze ledger; analyze gates; analyze open_papers";
 
 #[tokio::test]
 async fn statements_over_lists_go_by_an_index_whatever_was_counted() {

@@ -5,19 +5,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::backlog::Pending;
 use punctual_domain::policy::limit::Rule;
-use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
+use punctual_domain::work::{About, Presence};
+use punctual_domain::{Document, Labels, LedgerEntry, Note, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Advanced, Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures,
-    Firing, Health, Heartbeat, Held, Hint, JobFilter, Kinds, Lapse, Lapsed, OperationFilter, Page,
-    PageRequest, Planned, Put, Refused, RuleChange, RunDetail, RunFilter, Runnable, Shards, Step, Stepped,
-    Store, Stored, Subject, Trigger,
+    Advanced, Answering, Attendance, Cancellation, Claim, Concluded, Conclusion, DocumentChange, Due,
+    DuePage, DueQuery, Error, Figures, Firing, Health, Heartbeat, Held, Hint, JobFilter, Kinds, Lapse,
+    Lapsed, OperationFilter, Page, PageRequest, Planned, Put, Queue, Refused, RuleChange, RunDetail,
+    RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
+use crate::backlog::Counted;
 use crate::calls::Calls;
 use crate::connect::{Connections, Options, Time, check_sessions, without_password};
-use crate::depth::Depth;
+use crate::depth::{Depth, Moves};
 use crate::error::{OpenError, failed};
 use crate::leases::Leases;
 use crate::migrate::migrate;
@@ -42,6 +46,7 @@ pub struct Postgres {
     pub(crate) kinds: Mutex<Kinds>,
     pub(crate) partitions: Partitions,
     pub(crate) depth: Depth,
+    pub(crate) backlog: Counted,
     pub(crate) wakeups: Wakeups,
     pub(crate) calls: Calls,
     /// How long a call waits before it looks whether the server is still the one.
@@ -92,6 +97,7 @@ impl Postgres {
             kinds: Mutex::default(),
             partitions: Partitions::default(),
             depth,
+            backlog: Counted::default(),
             wakeups,
             calls: Calls::default(),
             doubt: options.doubt,
@@ -116,6 +122,7 @@ impl Postgres {
             kinds: Mutex::default(),
             partitions: Partitions::default(),
             depth: Depth::default(),
+            backlog: Counted::default(),
             calls: Calls::of_replica(),
             doubt: options.patience,
             patience: options.patience,
@@ -136,6 +143,12 @@ impl Postgres {
         Ok(row.map_err(failed)?.get(0))
     }
 
+    /// What a transaction moved was committed.
+    pub(crate) fn moved(&self, moves: &Moves) {
+        self.depth.apply(moves);
+        self.backlog.apply(moves.tenants());
+    }
+
     /// The caller's time, where it counts; otherwise the database has its own.
     pub(crate) fn callers(&self, now: Timestamp) -> Option<i64> {
         (self.time == Time::Caller).then(|| millis(now))
@@ -149,7 +162,16 @@ impl Store for Postgres {
     }
 
     fn figures(&self) -> Figures {
-        self.calls.add_to(Figures { waiting: self.depth.now(), ..Figures::default() })
+        let (waiting, pending) = (self.depth.now(), self.backlog.all());
+        self.calls.add_to(Figures { waiting, pending, ..Figures::default() })
+    }
+
+    fn pending(&self, tenant: TenantId) -> Pending {
+        self.backlog.of(tenant)
+    }
+
+    async fn count_pending(&self) -> Result<Pending, Error> {
+        self.read("count_pending", || self.count_pending()).await
     }
 
     fn health(&self) -> Health {
@@ -200,7 +222,11 @@ impl Store for Postgres {
         self.wakeups.hear().await
     }
 
-    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+    async fn put_born(
+        &self,
+        puts: Vec<Put>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Run>, Refused>>, Error> {
         self.write("put_jobs", self.put_jobs(puts, now)).await
     }
 
@@ -288,6 +314,42 @@ impl Store for Postgres {
         self.read("heartbeat", || self.heartbeat(worker, held.clone(), now)).await
     }
 
+    async fn asked_to_stop(&self, worker: WorkerId, held: &[Held]) -> Result<Vec<Held>, Error> {
+        self.read("asked_to_stop", || self.asked_to_stop(worker, held)).await
+    }
+
+    async fn note(&self, notes: Vec<Note>, _: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+        self.write("note", self.note(&notes)).await
+    }
+
+    async fn checkpoints(&self, runs: &[RunId]) -> Result<Vec<Option<Box<str>>>, Error> {
+        self.read("checkpoints", || self.checkpoints(runs)).await
+    }
+
+    async fn introduce(&self, worker: WorkerId, about: About, now: Timestamp) -> Result<bool, Error> {
+        self.read("introduce", || self.introduce(worker, &about, now)).await
+    }
+
+    async fn workers(&self, tenant: Option<TenantId>) -> Result<Vec<Presence>, Error> {
+        self.read("workers", || self.workers(tenant)).await
+    }
+
+    async fn queues(&self, tenant: Option<TenantId>) -> Result<Vec<Queue>, Error> {
+        self.read("queues", || self.queues(tenant)).await
+    }
+
+    async fn addressed(&self) -> Result<Vec<Labels>, Error> {
+        self.read("addressed", || self.addressed()).await
+    }
+
+    async fn suspected(&self) -> Result<Vec<WorkerId>, Error> {
+        self.read("suspected", || self.suspected()).await
+    }
+
+    async fn dismiss(&self, worker: WorkerId, now: Timestamp) -> Result<(), Error> {
+        self.read("dismiss", || self.dismiss(worker, now)).await
+    }
+
     async fn complete(
         &self,
         conclusions: Vec<Conclusion>,
@@ -314,6 +376,14 @@ impl Store for Postgres {
 
     async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
         self.write("lapse", self.lapse(&lapses, now)).await
+    }
+
+    async fn answer(
+        &self,
+        answers: Vec<Answering>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        self.write("answer", self.answer(&answers, now)).await
     }
 
     async fn put_rules(&self, changes: Vec<RuleChange>, now: Timestamp) -> Result<(), Error> {
@@ -378,6 +448,33 @@ impl Store for Postgres {
         page: PageRequest<OperationId>,
     ) -> Result<Page<Operation, OperationId>, Error> {
         self.read("operations", || self.operations(filter, &page)).await
+    }
+
+    async fn put_documents(
+        &self,
+        changes: Vec<DocumentChange>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Document>, Refused>>, Error> {
+        self.write("put_documents", self.put_documents(&changes, now)).await
+    }
+
+    async fn document(
+        &self,
+        kind: document::Kind,
+        tenant: TenantId,
+        name: &str,
+    ) -> Result<Option<Document>, Error> {
+        self.read("document", || self.document(kind, tenant, name)).await
+    }
+
+    async fn documents(
+        &self,
+        kind: document::Kind,
+        tenant: Option<TenantId>,
+        after: Option<(TenantId, String)>,
+        limit: usize,
+    ) -> Result<Vec<Document>, Error> {
+        self.read("documents", || self.documents(kind, tenant, after.as_ref(), limit)).await
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

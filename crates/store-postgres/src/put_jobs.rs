@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::{JobId, RunId, Sequence, ShardId, Version};
 use punctual_domain::policy::overlap::Overlap;
-use punctual_store::{Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger};
+use punctual_store::{Birth, Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -38,11 +38,11 @@ impl Postgres {
         &self,
         puts: Vec<Put>,
         now: Timestamp,
-    ) -> Result<Vec<Result<(), Refused>>, Failed> {
+    ) -> Result<Vec<Result<Option<Run>, Refused>>, Failed> {
         let births = puts.iter().filter(|put| put.birth.is_some()).count();
         let mut sequences = self.sequences.take(self, births, now).await?.into_iter();
         let (mut new, mut changes, mut places) = (Vec::new(), Vec::new(), Vec::new());
-        let mut answers: Vec<Option<Result<(), Refused>>> = Vec::with_capacity(puts.len());
+        let mut answers: Vec<Option<Result<Option<Run>, Refused>>> = Vec::with_capacity(puts.len());
         for (place, put) in puts.into_iter().enumerate() {
             answers.push(None);
             let sequence = put.birth.as_ref().and_then(|_| sequences.next());
@@ -60,12 +60,19 @@ impl Postgres {
                 let transaction = Work::begin(&mut client).await?;
                 let share = transaction.prepare_cached(SHARE_SHARDS).await?;
                 let held = transaction.query(&share, &[&shards]).await?;
-                let answers = create(&transaction, &new, &held, now).await?;
+                let changes: Vec<&Change> = new.iter().map(|(_, change)| change).collect();
+                let answers = create(&transaction, &changes, &held, now).await?;
                 let made = new.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
                 let due = made.filter_map(|((_, change), _)| change.put.due.as_ref());
                 self.wakeups.tell(&transaction, &held, due, now).await?;
-                transaction.commit(self).await?;
-                Ok(answers)
+                let settled = transaction.commit(self).await?;
+                let born = new.iter().map(|(_, change)| change.born.as_ref());
+                let born = born.map(|born| born.map(|entry| settle(&settled, entry.run.clone())));
+                Ok(answers
+                    .into_iter()
+                    .zip(born)
+                    .map(|(answer, born)| answer.map(|()| born))
+                    .collect::<Vec<_>>())
             })?;
             for ((place, _), answer) in new.iter().zip(told) {
                 answers[*place] = Some(answer);
@@ -73,7 +80,7 @@ impl Postgres {
         }
         if !changes.is_empty() {
             for (place, answer) in places.into_iter().zip(self.change(&changes, now).await?) {
-                answers[place] = Some(answer);
+                answers[place] = Some(answer.map(|()| None));
             }
         }
         Ok(answers.into_iter().flatten().collect())
@@ -92,18 +99,31 @@ impl Postgres {
             let share = transaction.prepare_cached(SHARE_SHARDS).await?;
             let held = transaction.query(&share, &[&shards]).await?;
             // All at once, in their order: each is decided after the one before.
-            let ruled = triggers.iter().filter(|trigger| trigger.birth.overlap != Overlap::Allow);
+            // Of a job in parts all parts are of one version: nobody changes it meanwhile.
+            let is_ruled =
+                |birth: &Birth| birth.overlap != Overlap::Allow || birth.parts.is_some_and(|parts| parts > 1);
+            let ruled = triggers.iter().filter(|trigger| is_ruled(&trigger.birth));
             let ruled: Vec<JobId> = ruled.map(|trigger| trigger.job).collect();
             if !ruled.is_empty() {
                 take_jobs(&transaction, ruled).await?;
             }
-            let mut answers = Vec::with_capacity(triggers.len());
+            let mut answers: Vec<Result<Run, Refused>> = Vec::with_capacity(triggers.len());
+            // The last one that was refused: whatever goes with it is refused, too.
+            let mut refused: Option<(&Trigger, Refused)> = None;
             for (trigger, sequence) in triggers.iter().zip(&sequences) {
+                if let Some((first, why)) = &refused
+                    && trigger.goes_with(first)
+                {
+                    answers.push(Err(why.clone()));
+                    continue;
+                }
                 if !is_held(&held, trigger.job.shard()) {
                     answers.push(Err(Refused::Elsewhere));
                     continue;
                 }
-                answers.push(self.trigger_one(&transaction, trigger, *sequence, now).await?);
+                let answer = self.trigger_one(&transaction, trigger, *sequence, now).await?;
+                refused = answer.as_ref().err().map(|why| (trigger, why.clone()));
+                answers.push(answer);
             }
             let settled = transaction.commit(self).await?;
             let settled = |run: Run| settle(&settled, run);
@@ -121,20 +141,21 @@ fn is_new(put: &Put) -> bool {
         && put.ledger.is_empty()
 }
 
-async fn create(
+/// Writes new jobs in a transaction that shares their shards; tells which were refused.
+pub(crate) async fn create(
     transaction: &Work<'_>,
-    new: &[(usize, Change)],
+    new: &[&Change],
     held: &[Row],
     now: Timestamp,
 ) -> Result<Vec<Result<(), Refused>>, Failed> {
     let is_here = |change: &Change| is_held(held, change.put.job.id.shard());
     let mut answers: Vec<Result<(), Refused>> =
-        new.iter().map(|(_, change)| is_here(change).then_some(()).ok_or(Refused::Elsewhere)).collect();
+        new.iter().map(|change| is_here(change).then_some(()).ok_or(Refused::Elsewhere)).collect();
     refuse_known(transaction, new, &mut answers).await?;
     refuse_keys(transaction, new, &mut answers).await?;
-    let asking = |place: &usize| answers[*place].is_ok() && new[*place].1.put.request.is_some();
+    let asking = |place: &usize| answers[*place].is_ok() && new[*place].put.request.is_some();
     let asking: Vec<usize> = (0..new.len()).filter(asking).collect();
-    let asked = |place: &usize| &new[*place].1.put;
+    let asked = |place: &usize| &new[*place].put;
     let requests: Vec<(&Subject, ShardId)> = asking
         .iter()
         .map(asked)
@@ -145,12 +166,8 @@ async fn create(
             answers[*place] = Err(Refused::Repeated);
         }
     }
-    let kept: Vec<&Change> = new
-        .iter()
-        .zip(&answers)
-        .filter(|(_, answer)| answer.is_ok())
-        .map(|((_, change), _)| change)
-        .collect();
+    let made = new.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+    let kept: Vec<&Change> = made.map(|(change, _)| *change).collect();
     write(transaction, &kept, now).await?;
     Ok(answers)
 }
@@ -158,15 +175,15 @@ async fn create(
 /// Refuses what is there already, or twice in the list.
 async fn refuse_known(
     transaction: &Work<'_>,
-    new: &[(usize, Change)],
+    new: &[&Change],
     answers: &mut [Result<(), Refused>],
 ) -> Result<(), Failed> {
-    let ids: Vec<Uuid> = new.iter().map(|(_, change)| job_uuid(change.put.job.id)).collect();
+    let ids: Vec<Uuid> = new.iter().map(|change| job_uuid(change.put.job.id)).collect();
     let statement = transaction.prepare_cached("select id, version from jobs where id = any($1)").await?;
     let rows = transaction.query(&statement, &[&ids]).await?;
     let mut known: HashMap<JobId, Version> =
         rows.iter().map(|row| (job_id(row.get(0)), Version(row.get::<_, i32>(1) as u32))).collect();
-    for ((_, change), answer) in new.iter().zip(answers) {
+    for (change, answer) in new.iter().zip(answers) {
         let job = &change.put.job;
         if let Some(current) = known.insert(job.id, job.version) {
             *answer = Err(Refused::WrongVersion { current });
@@ -178,16 +195,16 @@ async fn refuse_known(
 /// Refuses keys that others have, or that are twice in the list.
 async fn refuse_keys(
     transaction: &Work<'_>,
-    new: &[(usize, Change)],
+    new: &[&Change],
     answers: &mut [Result<(), Refused>],
 ) -> Result<(), Failed> {
     let keyed: Vec<usize> =
-        (0..new.len()).filter(|place| answers[*place].is_ok() && new[*place].1.key().is_some()).collect();
+        (0..new.len()).filter(|place| answers[*place].is_ok() && new[*place].key().is_some()).collect();
     if keyed.is_empty() {
         return Ok(());
     }
-    let tenants: Vec<i32> = keyed.iter().map(|place| new[*place].1.put.job.tenant.0 as i32).collect();
-    let keys: Vec<&str> = keyed.iter().filter_map(|place| new[*place].1.key()).collect();
+    let tenants: Vec<i32> = keyed.iter().map(|place| new[*place].put.job.tenant.0 as i32).collect();
+    let keys: Vec<&str> = keyed.iter().filter_map(|place| new[*place].key()).collect();
     let statement = transaction.prepare_cached(HOLDERS).await?;
     for row in transaction.query(&statement, &[&tenants, &keys]).await? {
         let place = keyed[row.get::<_, i64>(0) as usize - 1];
@@ -195,7 +212,7 @@ async fn refuse_keys(
     }
     let mut holders = HashMap::new();
     for place in keyed.into_iter().filter(|place| answers[*place].is_ok()).collect::<Vec<_>>() {
-        let job = &new[place].1.put.job;
+        let job = &new[place].put.job;
         if let Some(by) = holders.insert((job.tenant, job.spec.key.clone()), job.id) {
             holders.insert((job.tenant, job.spec.key.clone()), by);
             answers[place] = Err(Refused::KeyTaken { by });
@@ -237,7 +254,12 @@ async fn write(transaction: &Work<'_>, new: &[&Change], now: Timestamp) -> Resul
     }
     let is_over = |change: &&&Change| change.put.is_over(change.put.due, false);
     let over = new.iter().filter(is_over).map(|change| &change.put.job);
-    end_jobs(transaction, over.map(|job| (job.id, job.version, job.spec.policies.retention)), now).await?;
+    end_jobs(
+        transaction,
+        over.map(|job| (job.id, job.version, job.spec.policies.retention.keep.at_birth())),
+        now,
+    )
+    .await?;
     let mut born = OpenColumns::default();
     new.iter().filter_map(|change| change.born.as_ref()).for_each(|entry| born.push(entry, now));
     write_open(transaction, &born).await?;

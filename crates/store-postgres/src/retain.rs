@@ -1,18 +1,18 @@
 //! Retain: what is old goes, whole partitions at a time; what comes gets its partitions ahead.
 
 use jiff::Timestamp;
-use punctual_domain::id::Sequence;
+use punctual_domain::id::{Sequence, WorkerId};
 use punctual_domain::operation::KEPT;
 
 use crate::error::{Failed, failed};
 use crate::partition::{LATE, Partition, days};
 use crate::postgres::Postgres;
-use crate::row::millis;
+use crate::row::{millis, worker_uuid};
 
 /// Dead letters outlive their partition.
 const SAVE: &str = "
-insert into history
-select 4, h.state, h.tenant, h.seq, h.job, h.keep_until, h.record
+insert into history (class, state, tenant, seq, job, keep_until, record, papers)
+select 4, h.state, h.tenant, h.seq, h.job, h.keep_until, h.record, h.papers
 from history h join dead_letters d on d.seq = h.seq
 where h.class = $1 and h.seq >= $2 and h.seq < $3";
 
@@ -36,6 +36,11 @@ delete from job_versions v where not exists (select from open_runs o where o.job
 const FORGET_WORKERS: &str = "
 delete from workers w where w.is_dead and w.seen_at < $1 - 86400000::bigint
     and not exists (select from open_runs o where o.line = 2 and o.worker = w.id)";
+
+/// Receivers of attempts that are over.
+const FORGET_RECEIVERS: &str = "
+delete from workers w where w.id >= $1 and w.seen_at < $2 - 60000::bigint
+    and not exists (select from open_runs o where o.seq = any(w.held_seq) and o.worker = w.id)";
 
 impl Postgres {
     pub(crate) async fn retain(&self, now: Timestamp, limit: usize) -> Result<u64, Failed> {
@@ -68,10 +73,12 @@ impl Postgres {
         if !has_more {
             done += self.forget_jobs(now, limit).await?;
         }
-        done += self.release_left_behind(at, limit).await?;
+        done += self.release_left_behind(at, limit).await? + self.settle_papers(limit).await?;
         self.forget_gates(at, limit).await?;
         client.execute(FORGET_VERSIONS, &[]).await.map_err(failed)?;
         client.execute(FORGET_WORKERS, &[&now]).await.map_err(failed)?;
+        let receivers = worker_uuid(WorkerId::first_of_receivers(None));
+        client.execute(FORGET_RECEIVERS, &[&receivers, &now]).await.map_err(failed)?;
         Ok(done)
     }
 

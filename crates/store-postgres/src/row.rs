@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use punctual_domain::Papers;
 use punctual_domain::attempt::Attempt;
 use punctual_domain::id::{JobId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Lane};
 use punctual_domain::ledger::Fate;
+use punctual_domain::policy::backlog::Cap;
 use punctual_domain::run::{Run, RunState};
 use punctual_schedule::Progress;
-use punctual_store::record::{decode_job, decode_run, encode_run, fate_of};
+use punctual_store::record::{decode_job, decode_run, encode_run, fate_code, fate_of};
 use punctual_store::{Error, Shards, Stored};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -29,19 +31,22 @@ pub(crate) struct Entry {
     pub(crate) had: Option<Box<Run>>,
     /// Whom it is born for, if it has limits to pass before.
     pub(crate) wish: Option<WorkerId>,
+    /// What it has said that is to be written with it.
+    pub(crate) said: Papers,
 }
 
 impl Entry {
     /// A run that is born.
     pub(crate) fn born((run, attempts): (Run, Vec<Attempt>)) -> Self {
-        Entry { run, attempts, revision: 0, stands: None, had: None, wish: None }
+        Entry { run, attempts, revision: 0, stands: None, had: None, wish: None, said: Papers::default() }
     }
 
     /// From a row of sequence, revision, record and line.
     pub(crate) fn read(row: &Row) -> Result<Self, Error> {
         let (run, attempts) = decode_run(Sequence::from_i64(row.get(0)), row.get::<_, &[u8]>(2))?;
         let had = (!run.limits.is_empty()).then(|| Box::new(run.clone()));
-        Ok(Entry { run, attempts, revision: row.get(1), stands: Some(row.get(3)), had, wish: None })
+        let (revision, stands) = (row.get(1), Some(row.get(3)));
+        Ok(Entry { run, attempts, revision, stands, had, wish: None, said: Papers::default() })
     }
 
     pub(crate) fn record(&self) -> Vec<u8> {
@@ -170,8 +175,28 @@ pub(crate) fn urgency(run: &Run) -> i32 {
     -i32::from(run.priority)
 }
 
-pub(crate) fn fate(code: i16) -> Result<Fate, Error> {
-    fate_of(code.into()).ok_or_else(|| damaged(format!("{code} is not a fate")))
+/// A fate as two columns. Nodes of older schemas do not know what a cap did, and read that it was missed.
+pub(crate) fn fate_columns(fate: Fate) -> (i16, Option<i16>) {
+    match fate {
+        Fate::Throttled(cap) => {
+            let place = Cap::ALL.iter().position(|one| *one == cap).unwrap_or_default();
+            (fate_code(Fate::MissedCatchUp).into(), Some(place as i16 + 1))
+        }
+        fate => (fate_code(fate).into(), None),
+    }
+}
+
+pub(crate) fn fate(code: i16, cap: Option<i16>) -> Result<Fate, Error> {
+    let unknown = || damaged(format!("{code} is not a fate"));
+    let fate = fate_of(code.into()).ok_or_else(unknown)?;
+    match cap {
+        // A node of an older schema may have written over it.
+        Some(cap) if fate == Fate::MissedCatchUp => {
+            let cap = usize::try_from(cap - 1).ok().and_then(|place| Cap::ALL.get(place));
+            cap.map(|cap| Fate::Throttled(*cap)).ok_or_else(unknown)
+        }
+        _ => Ok(fate),
+    }
 }
 
 /// The numbers of some shards; nothing for all.

@@ -219,10 +219,14 @@ impl Postgres {
     }
 }
 
-/// Whether all that a birth has to pass is what its job allows at once, and its time has come.
+/// Whether all that a birth has to pass is what its job allows at once, and its time has come; if it may not wait, for a worker.
 fn straight(birth: &Birth, now: Timestamp) -> bool {
     let has_max = |limited: &Limited| own_max(limited).is_some();
-    birth.available_at <= now && !birth.limits.is_empty() && birth.limits.all().iter().all(has_max)
+    let may_pass = birth.full.is_none() || birth.claimed_by.is_some();
+    may_pass
+        && birth.available_at <= now
+        && !birth.limits.is_empty()
+        && birth.limits.all().iter().all(has_max)
 }
 
 /// A run that has passed all its gates when it is born.

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use punctual_domain::id::TenantId;
 use punctual_domain::job::Lane;
 use punctual_domain::{Ask, Division, Turns, Waiters};
-use punctual_store::{Claim, Error};
+use punctual_store::{Claim, Error, may_take};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -204,7 +204,7 @@ pub(crate) async fn look(client: &Client<'_>, claim: &Claim, turns: &Turns) -> R
     let labels: Vec<&str> = claim.labels.each().collect();
     let mut values: Vec<&(dyn ToSql + Sync)> = vec![&lanes, &above, &upto, &most];
     let mut seen = Seen::default();
-    if claim.queues.is_empty() {
+    if claim.queues.is_empty() && !claim.is_apart() {
         let who = client.prepare_cached(WHO).await?;
         for row in client.query(&who, &values).await? {
             seen.0.entry(waiter(&row)?).or_default().all = true;
@@ -214,7 +214,13 @@ pub(crate) async fn look(client: &Client<'_>, claim: &Claim, turns: &Turns) -> R
         values.extend([&queues as &(dyn ToSql + Sync), &labels]);
         let who = client.prepare_cached(WHO_OF_LINES).await?;
         for row in client.query(&who, &values).await? {
-            let line = (row.get(2), row.get(3));
+            let line: (i16, String) = (row.get(2), row.get(3));
+            // Who pulls, or asks for what is tried alone, takes from no line of others, and others from none of theirs: the
+            // database knows labels alone.
+            let is_required = line.0 == -1;
+            if is_required && !may_take(claim, &line.1) || !is_required && claim.is_apart() {
+                continue;
+            }
             let lines = &mut seen.0.entry(waiter(&row)?).or_default().lines;
             // A worker may name a queue twice.
             if !lines.contains(&line) {

@@ -48,7 +48,7 @@ impl<'c> Work<'c> {
         let begun = Instant::now();
         self.transaction.commit().await.map_err(Failed::at_commit)?;
         store.calls.committed(begun.elapsed());
-        store.depth.apply(&self.moves.into_inner().unwrap_or_else(PoisonError::into_inner));
+        store.moved(&self.moves.into_inner().unwrap_or_else(PoisonError::into_inner));
         store.leases.keep(settled.values().filter(|entry| entry.run.lease().is_some()).cloned());
         Ok(settled)
     }

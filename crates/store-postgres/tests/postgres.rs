@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use punctual_domain::id::TenantId;
+use punctual_domain::policy::backlog::Pending;
+use punctual_store::Store;
 use punctual_store::conformance::{Case, SHARDS};
 use punctual_store_postgres::{Hints, Options, Postgres, Time};
 use punctual_testing::Postgres as Server;
@@ -18,7 +21,14 @@ fn run(case: Case) {
             hints: Hints::Listen,
             ..Options::new(address)
         };
-        case(Arc::new(Postgres::open(&options).await.unwrap())).await;
+        let store = Arc::new(Postgres::open(&options).await.unwrap());
+        case(store.clone()).await;
+        // Whatever the case did, what waits has been counted along.
+        let known = (0..20).map(TenantId).map(|tenant| store.pending(tenant));
+        let known: Vec<Pending> = known.collect();
+        Store::count_pending(&*store).await.unwrap();
+        let counted: Vec<Pending> = (0..20).map(TenantId).map(|tenant| store.pending(tenant)).collect();
+        assert_eq!(known, counted);
     });
 }
 

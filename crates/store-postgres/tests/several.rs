@@ -13,9 +13,11 @@ use punctual_domain::policy::limit::{Allowance, Allowed, Key, Limited, Limits};
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::run::Cause;
 use punctual_domain::{Outcome, Run};
+use punctual_store::conformance::papers::{saying, speak};
 use punctual_store::conformance::{Case, SHARDS, World, birth};
 use punctual_store::{
-    Birth, DueQuery, Error, JobFilter, MoveState, MoveStep, PageRequest, Shards, Store, Trigger,
+    Birth, Conclusion, DueQuery, Error, Held, JobFilter, MoveState, MoveStep, PageRequest, RunDetail, Shards,
+    Store, Trigger,
 };
 use punctual_store_postgres::{Hints, OpenError, Options, Several, Time};
 use punctual_testing::Postgres as Server;
@@ -129,6 +131,39 @@ async fn runs_that_wait_for_each_other_go_on_where_their_shard_went() {
         held = world.claim(worker, 9).await;
     }
     assert_eq!(held, []);
+}
+
+/// What attempts said goes along, of a run that is open and of one that has ended; and more is added where they went.
+#[tokio::test]
+async fn what_attempts_said_goes_with_their_shard() {
+    let store = Arc::new(Several::open(&[options(), options()]).await.unwrap());
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let (ended, open) = (world.running("ended", worker).await, world.running("open", worker).await);
+    speak(&world, worker, &ended).await;
+    let report = saying(&world, Outcome::Failed, "an answer", &["last"]);
+    let held = Held::from(&ended);
+    let end = Conclusion {
+        worker,
+        held,
+        report: Some(report),
+        verdict: Verdict::Fail,
+        successor: None,
+        messages: Vec::new(),
+        limits: None,
+    };
+    world.try_complete(end).await.unwrap();
+    speak(&world, worker, &open).await;
+    let before = [world.detail(ended.id()).await, world.detail(open.id()).await];
+    assert!(before.iter().all(|detail| detail.papers.checkpoint.is_some()));
+    move_all(&store, vec![ended.job.shard(), open.job.shard()], 1).await;
+    assert_eq!([world.detail(ended.id()).await, world.detail(open.id()).await], before);
+    speak(&world, worker, &open).await;
+    let checkpoints = store.checkpoints(&[open.id(), ended.id()]).await.unwrap();
+    assert_eq!(checkpoints, [before[1].papers.checkpoint.clone(), None]);
+    world.conclude(worker, &open, Outcome::Failed, Verdict::Fail).await.unwrap();
+    let lines = |detail: &RunDetail| detail.log(1).map_or(0, |log| log.lines.len());
+    assert_eq!(lines(&world.detail(open.id()).await), 2);
 }
 
 /// Permits and lines of a limit go with the shard of the runs: while it moves back and forth the next goes on when one has ended, and

@@ -1,7 +1,7 @@
-//! What becomes of births whose job has an overlap policy.
+//! What becomes of births whose job has an overlap policy, or that may not wait.
 //!
 //! Used by every store in the commit that gives birth: it gathers what is open of the job, this says what is born, what
-//! waits and what is skipped, and the store does that. Births under `allow` need none of it.
+//! waits and what is skipped, and the store does that. Births under `allow` that may wait need none of it.
 
 use jiff::Timestamp;
 use punctual_domain::id::Sequence;
@@ -18,8 +18,8 @@ use crate::verbs::{Birth, Parent};
 pub struct Admission {
     /// Those that become runs, in their order.
     pub born: Vec<Admitted>,
-    /// Those that do not.
-    pub skipped: Vec<Birth>,
+    /// Those that do not, in their order.
+    pub skipped: Vec<Skipped>,
     /// What is open gives way first: pending runs are cancelled, running ones asked to stop.
     pub replaces: bool,
 }
@@ -33,9 +33,23 @@ pub struct Admitted {
     pub is_behind: bool,
 }
 
-/// Whether births need to be decided: they have all the same policy.
+/// A birth that becomes none, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Skipped {
+    /// The birth.
+    pub birth: Birth,
+    /// What becomes of its slot.
+    pub fate: Fate,
+}
+
+/// Whether births need to be decided against what is open: they have all the same policy.
 pub fn is_ruled(births: &[Birth]) -> bool {
     births.first().is_some_and(|birth| birth.overlap != Overlap::Allow)
+}
+
+/// Whether one of them is born running or not at all.
+pub fn is_full(births: &[Birth]) -> bool {
+    births.iter().any(|birth| birth.full.is_some())
 }
 
 impl Admission {
@@ -45,24 +59,30 @@ impl Admission {
         Admission { born, ..Admission::default() }
     }
 
-    /// Decides births against what is open of their job.
-    pub fn decide(births: Vec<Birth>, open: Open) -> Self {
+    /// Decides births against what is open of their job. `is_open` says whether the gates of a birth's limits are open
+    /// now, and is asked about those that may not wait.
+    pub fn decide(births: Vec<Birth>, open: Open, mut is_open: impl FnMut(&Birth) -> bool) -> Self {
         let policy = births.first().map(|birth| birth.overlap).unwrap_or_default();
         let decisions = overlap::decide(policy, open, births.len());
         let mut admission = Admission::default();
         for (birth, decision) in births.into_iter().zip(decisions) {
-            let is_behind = match decision {
+            let (is_behind, replaces) = match decision {
                 Decision::Skip => {
-                    admission.skipped.push(birth);
+                    admission.skipped.push(Skipped { birth, fate: Fate::SkippedOverlap });
                     continue;
                 }
-                Decision::Start => false,
-                Decision::Wait => true,
-                Decision::Replace { waits } => {
-                    admission.replaces = true;
-                    waits
-                }
+                Decision::Start => (false, false),
+                Decision::Wait => (true, false),
+                Decision::Replace { waits } => (waits, true),
             };
+            if let Some(cap) = birth.full {
+                let starts = !is_behind && birth.claimed_by.is_some();
+                if !starts || !(birth.limits.is_empty() || is_open(&birth)) {
+                    admission.skipped.push(Skipped { birth, fate: Fate::Throttled(cap) });
+                    continue;
+                }
+            }
+            admission.replaces |= replaces;
             admission.born.push(Admitted { birth, is_behind });
         }
         admission
@@ -83,7 +103,7 @@ impl Admission {
 
     /// For whoever can wait until there is room: refused where a queue is full.
     pub fn patiently(self) -> Result<Self, Refused> {
-        let is_queue = self.skipped.first().is_some_and(|birth| birth.overlap.queue_max().is_some());
+        let is_queue = self.skipped.first().is_some_and(|one| one.birth.overlap.queue_max().is_some());
         if is_queue { self.wholly() } else { Ok(self) }
     }
 }
@@ -101,12 +121,12 @@ impl Admitted {
     }
 }
 
-impl Birth {
-    /// The account of a slot that gets no run because of overlap, given the last entry that begins at or before it.
+impl Skipped {
+    /// The account of the slot, given the last entry that begins at or before it.
     pub fn accounted(&self, of: Parent, known: Option<&LedgerEntry>, now: Timestamp) -> Option<LedgerEntry> {
-        let slot = self.scheduled_for;
-        let (job, tenant, fate) = (of.job, of.tenant, Fate::SkippedOverlap);
+        let (slot, fate) = (self.birth.scheduled_for, self.fate);
+        let (job, tenant) = (of.job, of.tenant);
         let entry = LedgerEntry { job, tenant, from: slot, to: slot, slots: 1, fate, decided_at: now };
-        entry.brought_into(known, self.previous)
+        entry.brought_into(known, self.birth.previous)
     }
 }

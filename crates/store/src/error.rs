@@ -60,6 +60,12 @@ pub enum Refused {
     /// The operation has gone on or ended meanwhile, or is not there.
     #[error("the operation is at another step")]
     StaleStep,
+    /// The document is not as expected: somebody else changed it, or it is there, or it is not.
+    #[error("the document was changed")]
+    DocumentChanged,
+    /// The checkpoint has more bytes than are kept; the rest of the note is not kept either.
+    #[error("a checkpoint has at most {} bytes", punctual_domain::papers::CHECKPOINT_MAX)]
+    CheckpointTooLarge,
     /// Other runs of the job are open, and its overlap policy makes no more than so many beside them.
     #[error("other runs of the job are open, and {room} more may be")]
     Overlap {

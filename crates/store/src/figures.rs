@@ -9,6 +9,8 @@ use punctual_domain::Lane;
 pub struct Figures {
     /// Runs that wait for a worker, and whose time has come.
     pub waiting: Waiting,
+    /// Runs that wait, whatever for.
+    pub pending: u64,
     /// How long commits took, until they were durable.
     pub commits: Durations,
     /// How long each verb took, of a store that is asked over a network.
@@ -27,6 +29,7 @@ impl Figures {
         for lane in Lane::ALL {
             self.waiting.add(lane, other.waiting.of(lane));
         }
+        self.pending += other.pending;
         self.commits.add(&other.commits);
         self.waits.add(&other.waits);
         for (verb, durations) in other.verbs {
@@ -154,13 +157,14 @@ mod tests {
     fn figures_of_two_stores_add_up() {
         let mut one = Figures::default();
         one.waiting.add(Lane::ALL[0], 2);
+        one.pending = 3;
         one.commits.observe(Duration::from_millis(1));
         one.verbs.push(("fire", one.commits));
         one.faults.push(Fault { kind: "pool", retried: 1, failed: 2 });
         let mut other = one.clone();
         other.verbs.push(("due", other.commits));
         let sum = one.plus(other);
-        assert_eq!((sum.waiting.of(Lane::ALL[0]), sum.commits.count()), (4, 2));
+        assert_eq!((sum.waiting.of(Lane::ALL[0]), sum.pending, sum.commits.count()), (4, 6, 2));
         let verbs: Vec<_> = sum.verbs.iter().map(|(verb, took)| (*verb, took.count())).collect();
         assert_eq!(verbs, [("fire", 2), ("due", 1)]);
         assert_eq!(sum.faults, [Fault { kind: "pool", retried: 2, failed: 4 }]);

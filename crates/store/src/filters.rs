@@ -1,6 +1,7 @@
 //! Which jobs, runs and operations a list is about.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -27,6 +28,8 @@ pub struct JobFilter {
     pub queue: Option<Arc<str>>,
     /// Of this type.
     pub kind: Option<String>,
+    /// Batches alone.
+    pub is_batch: bool,
 }
 
 impl JobFilter {
@@ -37,6 +40,7 @@ impl JobFilter {
             && self.state.is_none_or(|state| job.state.as_str() == state)
             && self.queue.as_ref().is_none_or(|queue| job.spec.queue == *queue)
             && (self.kind.is_none() || job.spec.kind == self.kind)
+            && !(self.is_batch && job.spec.batch.is_none())
             && self.name.as_ref().is_none_or(|text| job.spec.name.contains(text))
             && self
                 .key_prefix
@@ -61,6 +65,7 @@ impl From<&bulk::Jobs> for JobFilter {
             labels: which.labels.clone(),
             queue: which.queue.clone(),
             kind: which.kind.clone(),
+            is_batch: false,
         }
     }
 }
@@ -88,10 +93,13 @@ pub struct RunFilter {
     pub born_from: Option<Timestamp>,
     /// Born before.
     pub born_before: Option<Timestamp>,
+    /// Of a job, those that have ended only if they are among its newest so many. If more than a page can look past are open,
+    /// all of them.
+    pub last: Option<NonZeroU32>,
 }
 
 impl RunFilter {
-    /// Whether a run is one of them. Dead letters are known to the store alone: it judges `is_dead`.
+    /// Whether a run is one of them. Dead letters and the newest are known to the store alone: it judges `is_dead` and `last`.
     pub fn matches(&self, run: &Run) -> bool {
         let born_at = run.sequence.born_at();
         self.tenant.is_none_or(|tenant| run.tenant == tenant)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::policy::gate::{Closed, Gate};
-use punctual_domain::policy::limit::{Allowance, Allowed, Key, Limited, Rule};
+use punctual_domain::policy::limit::{Allowance, Allowed, Key, Limited, Limits, Rule};
 use punctual_domain::run::Run;
 
 use crate::verbs::{RuleChange, Shards};
@@ -119,6 +119,16 @@ impl Gates {
         // It is pending, its time has come, and it goes on.
         let _ = lifecycle::apply(run, Event::Passed { gates, at: now });
         run.has_passed()
+    }
+
+    /// Whether a run with these limits would pass all of its gates now, where nobody waits.
+    pub fn are_open(&self, limits: &Limits, now: Timestamp) -> bool {
+        limits.all().iter().all(|limited| {
+            let entrance = self.gates.get(&limited.key);
+            let mut gate = entrance.map(|entrance| entrance.gate).unwrap_or_default();
+            entrance.is_none_or(|entrance| entrance.waiting == 0)
+                && gate.pass(&self.allowance(limited), limited.has_permit(), now).is_ok()
+        })
     }
 
     /// The first in the line of a gate passes it and goes on as far as it can. Returns whether it left this line.

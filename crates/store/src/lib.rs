@@ -6,7 +6,12 @@
 
 mod admission;
 mod attendance;
+mod backlog;
 pub mod check;
+mod detail;
+mod documents;
+
+mod ends;
 mod error;
 mod figures;
 mod filters;
@@ -17,7 +22,9 @@ mod line;
 mod lists;
 mod liveness;
 mod memory;
+mod moves;
 mod page;
+pub mod queues;
 pub mod record;
 mod store;
 pub mod transfer;
@@ -25,23 +32,26 @@ mod verbs;
 
 pub mod conformance;
 
-pub use admission::{Admission, Admitted, is_ruled};
+pub use admission::{Admission, Admitted, Skipped, is_full, is_ruled};
 pub use attendance::{Attendance, Attendances};
+pub use backlog::Backlog;
+pub use detail::RunDetail;
 pub use error::{Error, Refused};
 pub use figures::{Durations, Fault, Figures, Replica, Waiting};
 pub use gates::{GO_ON_MAX, Gates, Passage};
 pub use health::Health;
 pub use kinds::Kinds;
-pub use line::{MARK, line_of, may_take};
+pub use line::{MARK, addressed, is_addressed, line_of, may_take, queue_of};
 pub use lists::Lists;
-pub use liveness::Liveness;
+pub use liveness::{Liveness, asked_to_stop, suspected};
 pub use memory::Memory;
 pub use page::{EXAMINED_MAX, Page, PageRequest};
+pub use queues::{Queue, Queues};
 pub use store::{Hint, LOOK_AHEAD, Store};
 pub use verbs::{
-    Advanced, Birth, Cancellation, Carry, CarryTo, Claim, Concluded, Conclusion, Due, DueKey, DuePage,
-    DueQuery, DueWhen, Effect, Expect, Firing, Heartbeat, Held, Home, JobFilter, Lapse, Lapsed, MoveState,
-    MoveStep, Moved, OpenRuns, OperationFilter, Otherwise, Parent, Planned, Put, RuleChange, RunDetail,
-    RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Successor, Trigger, claim_born,
-    ledger_entry,
+    Advanced, Answering, Birth, Cancellation, Carry, CarryTo, Claim, Concluded, Conclusion, DocumentChange,
+    Due, DueKey, DuePage, DueQuery, DueWhen, Effect, Expect, Expected, Firing, Heartbeat, Held, Home,
+    JobFilter, Lapse, Lapsed, Message, MoveState, MoveStep, Moved, OpenRuns, OperationFilter, Otherwise,
+    Parent, Planned, Put, RuleChange, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Successor,
+    Trigger, claim_born, ledger_entry, together,
 };

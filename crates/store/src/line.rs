@@ -21,6 +21,22 @@ pub fn line_of(run: &Run) -> Cow<'_, str> {
     }
 }
 
+/// What a line requires, if it is for one worker alone, or of runs that are tried alone.
+pub fn addressed(line: &str) -> Option<Labels> {
+    let (required, _) = line.strip_prefix(MARK)?.split_once(MARK)?;
+    required.parse::<Labels>().ok().filter(is_addressed)
+}
+
+/// Whether runs that require this are given to nobody who does not ask for them in particular.
+pub fn is_addressed(required: &Labels) -> bool {
+    required.worker().is_some() || required.are_alone()
+}
+
+/// The queue of a line.
+pub fn queue_of(line: &str) -> &str {
+    line.strip_prefix(MARK).and_then(|rest| rest.split_once(MARK)).map_or(line, |(_, queue)| queue)
+}
+
 /// Whether a claim may take runs from a line that requires something.
 pub fn may_take(claim: &Claim, line: &str) -> bool {
     let parts = line.strip_prefix(MARK).and_then(|rest| rest.split_once(MARK));

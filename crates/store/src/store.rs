@@ -4,20 +4,25 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::backlog::Pending;
 use punctual_domain::policy::limit::Rule;
-use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
+use punctual_domain::work::{About, Presence};
+use punctual_domain::{Document, Labels, LedgerEntry, Note, Operation, Placement, Run, Tenant, TenantName};
 
 use crate::attendance::Attendance;
+use crate::detail::RunDetail;
 use crate::error::{Error, Refused};
 use crate::figures::Figures;
 use crate::health::Health;
 use crate::lists::Lists;
 use crate::page::{Page, PageRequest};
+use crate::queues::Queue;
 use crate::verbs::{
-    Advanced, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held,
-    Home, JobFilter, Lapse, Lapsed, MoveStep, Moved, OperationFilter, Planned, Put, RuleChange, RunDetail,
-    RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Trigger,
+    Advanced, Answering, Cancellation, Claim, Concluded, Conclusion, DocumentChange, Due, DuePage, DueQuery,
+    Firing, Heartbeat, Held, Home, JobFilter, Lapse, Lapsed, MoveStep, Moved, OperationFilter, Planned, Put,
+    RuleChange, RunFilter, Runnable, Shards, Step, Stepped, Stored, Subject, Trigger,
 };
 
 /// How far ahead a node may look in a store that others write to as well. What they make due sooner than this, it
@@ -52,6 +57,13 @@ pub trait Store: Send + Sync + 'static {
     fn figures(&self) -> Figures {
         Figures::default()
     }
+
+    /// How many runs of a tenant wait, whatever for, and how many in all. Asking costs nothing and touches no disk. Where
+    /// others write too, it is what was last counted, and what this process did since.
+    fn pending(&self, tenant: TenantId) -> Pending;
+
+    /// Counts what waits anew, where others write too. Says how many of the tenant that has most, and in all.
+    async fn count_pending(&self) -> Result<Pending, Error>;
 
     /// Whether other processes may write to it.
     fn is_shared(&self) -> bool {
@@ -120,7 +132,16 @@ pub trait Store: Send + Sync + 'static {
     // Register.
 
     /// Creates and changes jobs.
-    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error>;
+    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+        Ok(self.put_born(puts, now).await?.into_iter().map(|answer| answer.map(drop)).collect())
+    }
+
+    /// The same; returns the run that was born with each, for those that are new.
+    async fn put_born(
+        &self,
+        puts: Vec<Put>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Run>, Refused>>, Error>;
 
     /// Jobs by id. Deleted ones are not there.
     async fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Stored>>, Error>;
@@ -158,6 +179,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Vec<Result<(), Refused>>, Error>;
 
     /// Runs outside the schedule, unless the job's overlap policy has no place for them. A request that is remembered without a result gets the run's id.
+    /// Parts of one request follow each other ([`Trigger::goes_with`]): where the first is refused, all are, for its reason.
     async fn trigger(
         &self,
         triggers: Vec<Trigger>,
@@ -196,7 +218,36 @@ pub trait Store: Send + Sync + 'static {
     /// A worker's sign of life, with everything it holds.
     async fn heartbeat(&self, worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Result<Heartbeat, Error>;
 
-    /// Records the ends of attempts. Where that ends a run, the next that waited for it goes on in the same commit.
+    /// Which of these attempts of a worker somebody asked to stop. No sign of life, unlike [`Store::heartbeat`].
+    async fn asked_to_stop(&self, worker: WorkerId, held: &[Held]) -> Result<Vec<Held>, Error>;
+
+    /// Keeps what attempts say while they run, apart from their runs. Refused with `StaleLease` unless the worker holds the attempt.
+    async fn note(&self, notes: Vec<Note>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error>;
+
+    /// Where the next attempts of open runs go on, if earlier ones said: the last checkpoint of each.
+    async fn checkpoints(&self, runs: &[RunId]) -> Result<Vec<Option<Box<str>>>, Error>;
+
+    /// A worker that pulls tells of itself, which is a sign of life; what it holds stays as it was. Says whether it lives and is of this
+    /// tenant: nothing is taken from one that was taken for dead, nor from one that lives and is nobody's.
+    async fn introduce(&self, worker: WorkerId, about: About, now: Timestamp) -> Result<bool, Error>;
+
+    /// Workers that have told of themselves and live, of one tenant or of all, by their ids. Few: one for each process that pulls.
+    async fn workers(&self, tenant: Option<TenantId>) -> Result<Vec<Presence>, Error>;
+
+    /// A worker goes: it is taken for dead.
+    async fn dismiss(&self, worker: WorkerId, now: Timestamp) -> Result<(), Error>;
+
+    /// What waits in queues and runs from them, of one tenant or of all, by tenant and name. Bounded: see [`crate::queues`].
+    async fn queues(&self, tenant: Option<TenantId>) -> Result<Vec<Queue>, Error>;
+
+    /// What runs require that wait for one worker alone, or to be tried alone, each set of labels once; some of them, if there are very many.
+    async fn addressed(&self) -> Result<Vec<Labels>, Error>;
+
+    /// Who holds a run that is tried alone now, once for each such run. As it is when it is asked, never from a copy that is behind.
+    async fn suspected(&self) -> Result<Vec<WorkerId>, Error>;
+
+    /// Records the ends of attempts, and apart from their runs what they said. Where that ends a run, the next that waited for it goes on in the same commit; the messages that tell of
+    /// that end are registered in it.
     async fn complete(
         &self,
         conclusions: Vec<Conclusion>,
@@ -217,8 +268,16 @@ pub trait Store: Send + Sync + 'static {
     /// Waiting runs that may not start any more, and when the next one may not.
     async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error>;
 
-    /// Ends waiting runs that may not start any more.
+    /// Ends waiting runs that may not start any more. A dead letter has its messages, as in [`Store::complete`].
     async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error>;
+
+    /// Says what became of runs that wait for an answer. One that ended by it lets the next go on, and a dead letter has its message, as in
+    /// [`Store::complete`].
+    async fn answer(
+        &self,
+        answers: Vec<Answering>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error>;
 
     // Limits.
 
@@ -234,7 +293,7 @@ pub trait Store: Send + Sync + 'static {
 
     // History and dead letters.
 
-    /// A run with its attempts, wherever it is.
+    /// A run with its attempts and what they said, wherever it is. Nothing else reads what was said.
     async fn run(&self, id: RunId) -> Result<Option<RunDetail>, Error>;
 
     /// Runs, newest first.
@@ -279,6 +338,33 @@ pub trait Store: Send + Sync + 'static {
         filter: &OperationFilter,
         page: PageRequest<OperationId>,
     ) -> Result<Page<Operation, OperationId>, Error>;
+
+    // Documents.
+
+    /// Writes and takes away documents: a compare-and-set on each one's version. Returns them as they are now, nothing for one that was
+    /// taken away.
+    async fn put_documents(
+        &self,
+        changes: Vec<DocumentChange>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Document>, Refused>>, Error>;
+
+    /// A document.
+    async fn document(
+        &self,
+        kind: document::Kind,
+        tenant: TenantId,
+        name: &str,
+    ) -> Result<Option<Document>, Error>;
+
+    /// Documents of a kind, of one tenant or of all, by tenant and name; at most so many, after this one.
+    async fn documents(
+        &self,
+        kind: document::Kind,
+        tenant: Option<TenantId>,
+        after: Option<(TenantId, String)>,
+        limit: usize,
+    ) -> Result<Vec<Document>, Error>;
 
     // Tenants.
 

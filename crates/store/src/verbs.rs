@@ -4,21 +4,26 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use punctual_domain::bulk;
-use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Lane};
 use punctual_domain::ledger::Fate;
-use punctual_domain::lifecycle::{self, Event, Verdict};
+use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::operation::Operation;
+use punctual_domain::parts;
+use punctual_domain::policy::backlog::Cap;
 use punctual_domain::policy::limit::{Limits, Rule};
 use punctual_domain::policy::overlap::Overlap;
-use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Cause, Run, RunState, StartBy, WaitingFor};
+use punctual_domain::policy::retention::{Keep, Retention};
+use punctual_domain::run::{Cause, CausedBy, Run, RunState, StartBy, WaitingFor};
 pub use punctual_domain::work::{Heartbeat, Held};
-use punctual_domain::{Attempt, Labels, LedgerEntry, Report};
+use punctual_domain::{Attempt, Labels, LedgerEntry};
 use punctual_schedule::{Progress, Schedule};
 
-use crate::error::Refused;
+pub use crate::documents::{DocumentChange, Expected};
+pub use crate::ends::{Answering, Cancellation, Concluded, Conclusion, Lapse, Lapsed, Message, Successor};
+use crate::error::{Error, Refused};
 pub use crate::filters::{JobFilter, OperationFilter, RunFilter};
+pub use crate::moves::{Home, MoveState, MoveStep, Moved};
 
 /// A set of shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +159,8 @@ impl Put {
     pub fn is_over(&self, taken: Option<Due>, has_open_runs: bool) -> bool {
         match self.job.state {
             JobState::Deleted => true,
+            // Its calendars may come to allow slots: then it is planned anew.
+            JobState::Active if self.job.waits_for_calendars(0, self.job.updated_at) => false,
             JobState::Active | JobState::Ended => taken.is_none() && self.is_wanted(has_open_runs),
             JobState::Paused(_) => false,
         }
@@ -231,6 +238,8 @@ pub struct Planned {
     pub kind: Option<Arc<str>>,
     /// Where its runs go: see [`punctual_domain::Target::destination`].
     pub destination: Arc<str>,
+    /// Who executes them.
+    pub queue: Arc<str>,
     /// When. Jobs of one page that say the same share it.
     pub schedule: Arc<Schedule>,
     /// When it was first registered.
@@ -263,6 +272,8 @@ pub struct Birth {
     pub scheduled_for: Timestamp,
     /// Which part.
     pub part: u32,
+    /// Of how many, of a job in parts.
+    pub parts: Option<u32>,
     /// When it may be claimed.
     pub available_at: Timestamp,
     /// Until when it may start, if the job says.
@@ -278,17 +289,23 @@ pub struct Birth {
     /// How urgent inside tenant and lane, as the job says.
     pub priority: i16,
     /// How long its history is kept, as the job says.
-    pub retention: Retention,
+    pub retention: Keep,
     /// Its own correlation id, or the job's.
     pub correlation_id: Option<Arc<str>>,
+    /// What is sent instead of the job's payload, as JSON text.
+    pub payload: Option<Arc<str>>,
+    /// The end of another run that it is made for.
+    pub caused_by: Option<CausedBy>,
     /// Born running, leased to this worker: fire and claim in one write.
     pub claimed_by: Option<WorkerId>,
     /// What happens if other runs of the job are open.
     pub overlap: Overlap,
-    /// The slot before it, with which it shares an entry of the ledger if overlap skips both.
+    /// The slot before it, with which it shares an entry of the ledger if both get no run.
     pub previous: Option<Timestamp>,
     /// What limits it.
     pub limits: Limits,
+    /// By this cap no more runs may wait: it is born running, or not at all.
+    pub full: Option<Cap>,
 }
 
 impl Birth {
@@ -302,6 +319,7 @@ impl Birth {
             cause: self.cause,
             scheduled_for: self.scheduled_for,
             part: self.part,
+            parts: self.parts,
             state: RunState::Pending(match self.available_at > now {
                 true => WaitingFor::Time,
                 false => WaitingFor::Capacity,
@@ -327,6 +345,8 @@ impl Birth {
             limits: self.limits,
             passed: 0,
             correlation_id: self.correlation_id,
+            payload: self.payload,
+            caused_by: self.caused_by,
         };
         let mut attempts = Vec::new();
         // One that has limits is claimed when it has passed them.
@@ -379,7 +399,7 @@ pub struct Firing {
     pub progress: Option<Progress>,
     /// A new operation that makes runs for slots which this firing passes over.
     pub operation: Option<Operation>,
-    /// What follows if overlap leaves the slot without a run, where that is something else.
+    /// What follows if overlap or a cap leaves the slot without a run, where that is something else.
     pub otherwise: Option<Otherwise>,
 }
 
@@ -398,7 +418,7 @@ impl Firing {
         Parent { job: self.due.key.job, tenant: self.due.key.tenant, version: self.due.version }
     }
 
-    /// The same if overlap leaves its slot without a run.
+    /// The same if its slot is left without a run.
     pub fn without_run(self) -> Firing {
         match self.otherwise {
             Some(Otherwise { next, over }) => Firing { next, over, progress: None, ..self },
@@ -422,6 +442,39 @@ pub struct Trigger {
     pub request: Option<Subject>,
 }
 
+impl Trigger {
+    /// Whether it is another part of what that one asks for: if that one is refused, so is this.
+    pub fn goes_with(&self, other: &Trigger) -> bool {
+        let (one, two) = (&self.birth, &other.birth);
+        self.job == other.job
+            && one.parts.is_some()
+            && one.parts == two.parts
+            && one.scheduled_for == two.scheduled_for
+            && parts::are_together(one.part, two.part)
+    }
+}
+
+/// Does each of these; where one is refused, those that go with it are refused for the same reason.
+pub fn together(
+    triggers: Vec<Trigger>,
+    mut give: impl FnMut(Trigger) -> Result<Result<Run, Refused>, Error>,
+) -> Result<Vec<Result<Run, Refused>>, Error> {
+    let mut answers = Vec::with_capacity(triggers.len());
+    let mut refused: Option<(Trigger, Refused)> = None;
+    for trigger in triggers {
+        if let Some((first, why)) = &refused
+            && trigger.goes_with(first)
+        {
+            answers.push(Err(why.clone()));
+            continue;
+        }
+        let answer = give(trigger.clone())?;
+        refused = answer.as_ref().err().map(|why| (trigger, why.clone()));
+        answers.push(answer);
+    }
+    Ok(answers)
+}
+
 /// A worker with room.
 #[derive(Clone, Debug)]
 pub struct Claim {
@@ -443,79 +496,15 @@ impl Claim {
         self.shards.contains(run.job.shard()) && self.serves(&run.queue) && self.labels.meet(&run.requires)
     }
 
+    /// Whether it takes nothing that anybody may take: it is for those who pull, or for what is tried alone.
+    pub fn is_apart(&self) -> bool {
+        self.labels.are_pulling() || self.labels.are_alone()
+    }
+
     /// Whether it serves a queue.
     pub fn serves(&self, queue: &str) -> bool {
         self.queues.is_empty() || self.queues.iter().any(|served| **served == *queue)
     }
-}
-
-/// The end of an attempt, and what was decided.
-#[derive(Clone, Debug)]
-pub struct Conclusion {
-    /// Who held it.
-    pub worker: WorkerId,
-    /// Which attempt of which run.
-    pub held: Held,
-    /// What the worker reports; nothing if the attempt is given back unfinished.
-    pub report: Option<Report>,
-    /// What follows.
-    pub verdict: Verdict,
-    /// If the run ends: what that means for a job that counts from completion.
-    pub successor: Option<Successor>,
-}
-
-/// What the end of an attempt came to.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Concluded {
-    /// The run as it is now.
-    pub run: Run,
-    /// The run that waited for it and goes on.
-    pub released: Option<RunId>,
-}
-
-impl From<Run> for Concluded {
-    fn from(run: Run) -> Self {
-        Concluded { run, released: None }
-    }
-}
-
-/// What the end of a run brings, for jobs that count from completion. The end is recorded as the job's last
-/// completion; all of it only if the job still has this version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Successor {
-    /// The version for which it was decided.
-    pub version: Version,
-    /// The next due entry; none if the job is paused or at its end.
-    pub due: Option<Due>,
-    /// If it is at its end: how long the job is kept.
-    pub over: Option<Retention>,
-}
-
-/// Asks a run to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cancellation {
-    /// Which.
-    pub run: RunId,
-    /// If that ends it: what that means for a job that counts from completion.
-    pub successor: Option<Successor>,
-}
-
-/// Ends a run whose next attempt did not start in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lapse {
-    /// Which.
-    pub run: RunId,
-    /// What that means for a job that counts from completion.
-    pub successor: Option<Successor>,
-}
-
-/// Waiting runs whose next attempt did not start in time.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Lapsed {
-    /// The runs, the longest overdue first.
-    pub runs: Vec<Run>,
-    /// When the first of the others lapses, whenever that is.
-    pub next_at: Option<Timestamp>,
 }
 
 /// A rule of an administrator is set, or taken away.
@@ -534,15 +523,6 @@ pub struct Advanced {
     pub runs: u64,
     /// When the first of the lines goes on that wait for a time.
     pub next_at: Option<Timestamp>,
-}
-
-/// A run with its attempts.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunDetail {
-    /// The run.
-    pub run: Run,
-    /// Its attempts, oldest first.
-    pub attempts: Vec<Attempt>,
 }
 
 /// A step of an operation: saved with what it does, or nothing.
@@ -587,6 +567,9 @@ pub enum Effect {
     /// What [`crate::Store::put_jobs`] does, each job for itself. Those that were changed or fired since are added to what
     /// the operation has [`left`](Operation::left); those that are gone by now are passed over.
     Change(Vec<Put>),
+    /// A new job that tells what the operation has done, with its run. It is in the operation's shard; one that is there already
+    /// is left as it is. It is none of what the operation counts.
+    Message(Box<Put>),
     /// What [`crate::Store::cancel`] does, each run for itself. Those whose jobs were changed since are added to what the
     /// operation has [`left`](Operation::left).
     Cancel(Vec<Cancellation>),
@@ -594,13 +577,13 @@ pub enum Effect {
 
 impl Effect {
     /// Adds what came of a change of jobs to the operation's counts.
-    pub fn count_changes<'a>(
+    pub fn count_changes<'a, T: 'a>(
         operation: &mut Operation,
-        changes: impl IntoIterator<Item = (JobId, &'a Result<(), Refused>)>,
+        changes: impl IntoIterator<Item = (JobId, &'a Result<T, Refused>)>,
     ) {
         for (job, answer) in changes {
             match answer {
-                Ok(()) => operation.done += 1,
+                Ok(_) => operation.done += 1,
                 Err(Refused::NoJob) => {}
                 Err(_) => operation.left.push(bulk::Left::Job(job)),
             }
@@ -645,48 +628,4 @@ pub struct Runnable {
     pub operations: Vec<Operation>,
     /// When the first of the others may go on, whenever that is.
     pub next_at: Option<Timestamp>,
-}
-
-/// A database of a store that has several.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
-    /// Its number.
-    pub database: u8,
-    /// Where it is, without a password.
-    pub address: String,
-    /// The shards that live there.
-    pub shards: Vec<ShardId>,
-}
-
-/// Takes the move of shards to another database on by a step. It may be done twice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MoveStep {
-    /// The operation that it is a step of.
-    pub operation: OperationId,
-    /// The epoch under which the operation's shard is owned: whoever has an older one does nothing more.
-    pub epoch: Epoch,
-    /// Which shards; those that live there already stay.
-    pub shards: Vec<ShardId>,
-    /// The number of the database.
-    pub to: u8,
-}
-
-/// What a step of a move did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moved {
-    /// How many rows it wrote or took away.
-    pub rows: u64,
-    /// Where it stands.
-    pub state: MoveState,
-}
-
-/// Where a move stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MoveState {
-    /// It goes on.
-    Moving,
-    /// It waits for another move to end.
-    Waiting,
-    /// It is done.
-    Done,
 }

@@ -7,6 +7,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use crate::clock::Clock;
+
 /// Who runs the server when the tests run as root, which PostgreSQL refuses.
 const USER: &str = "postgres";
 
@@ -42,6 +44,18 @@ impl Postgres {
     /// # Panics
     /// If PostgreSQL is not installed or does not start.
     pub fn start_on(port: u16, settings: &[&str]) -> Postgres {
+        Postgres::start_by(None, port, settings)
+    }
+
+    /// Starts a server that goes by a clock of its own, also when it is started again.
+    ///
+    /// # Panics
+    /// If PostgreSQL is not installed or does not start.
+    pub fn start_with_clock(clock: &Clock) -> Postgres {
+        Postgres::start_by(Some(clock), free_port(), &["fsync=off"])
+    }
+
+    fn start_by(clock: Option<&Clock>, port: u16, settings: &[&str]) -> Postgres {
         let (programs, folder) = (programs(), folder("postgres"));
         run(
             as_user(&folder, &programs.join("initdb"))
@@ -56,7 +70,7 @@ impl Postgres {
                 .arg(folder.join("data")),
             Run::Always,
         );
-        Postgres::launch(programs, folder, port, settings)
+        Postgres::launch(programs, folder, port, settings, clock)
     }
 
     /// A standby that follows this server, each commit of which waits for it from now on.
@@ -80,7 +94,7 @@ impl Postgres {
         );
         // It takes no fewer connections than what it follows, or it does not start.
         let connections = format!("max_connections={}", self.psql("postgres", "show max_connections"));
-        let standby = Postgres::launch(programs, folder, free_port(), &["fsync=off", &connections]);
+        let standby = Postgres::launch(programs, folder, free_port(), &["fsync=off", &connections], None);
         self.wait_for_follower("async");
         standby
     }
@@ -115,10 +129,17 @@ impl Postgres {
     }
 
     /// Starts a server on the files of a folder.
-    fn launch(programs: PathBuf, folder: PathBuf, port: u16, settings: &[&str]) -> Postgres {
+    fn launch(
+        programs: PathBuf,
+        folder: PathBuf,
+        port: u16,
+        settings: &[&str],
+        clock: Option<&Clock>,
+    ) -> Postgres {
         let data = folder.join("data");
         let mut server = format!(
-            "{} -D {} -p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=",
+            "{}{} -D {} -p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=",
+            clock.map(Clock::before).unwrap_or_default(),
             programs.join("postgres").display(),
             data.display()
         );

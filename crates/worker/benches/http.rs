@@ -99,6 +99,7 @@ fn ours(
                     secrets: if full { &secrets } else { &[] },
                     timeout: Duration::from_secs(30),
                     connect_timeout: Duration::from_secs(5),
+                    kept_bytes_max: 64 * 1024,
                     tenant_policy: None,
                 };
                 let answer = client.send(&call).await;

@@ -11,14 +11,17 @@ use ::http::HeaderValue;
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::attempt::{DEADLINE, Failure, Output};
-use punctual_domain::job::{Http, Job, Method, Target};
+use punctual_domain::job::{Http, Method, Target};
 use punctual_domain::policy::timeouts;
-use punctual_domain::work::Leased;
-use punctual_domain::{Outcome, Report, Run};
+use punctual_domain::policy::unknown::UNKNOWN;
+use punctual_domain::token::{Key, Token};
+use punctual_domain::work::{Held, Leased};
+use punctual_domain::{Outcome, Receiver, Report, Run};
 use tokio::time::Instant;
 
 use crate::targets::function::Functions;
 use crate::targets::http::{self, Answer, Call, Cause, Client, Headers, Phase, Response, Secret, names};
+use crate::voice::Voice;
 
 /// Everything that attempts are executed with.
 #[derive(Clone)]
@@ -29,16 +32,36 @@ pub struct Targets {
     pub secrets: Arc<[Secret]>,
     /// Handlers of this process.
     pub functions: Functions,
+    /// How receivers report that do so later; without it they are not called.
+    pub reports: Option<Reports>,
     /// What time it is.
     pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
+
+/// How receivers report that do so later.
+#[derive(Clone, Debug)]
+pub struct Reports {
+    /// Signs their tokens.
+    pub key: Key,
+    /// The address of the server, as they know it: without it they are told paths.
+    pub address: Option<Arc<str>>,
+}
+
+/// A receiver that reports later answers at once: whoever does not is not kept waiting for, however long its work may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a connection may take to be ready.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Targets {
+    /// How an attempt speaks while it runs, if its target can.
+    pub(crate) fn voice(&self, leased: &Leased) -> Option<Arc<Voice>> {
+        let speaks = matches!(leased.job.spec.target, Target::Function { .. });
+        speaks.then(|| Voice::new(Arc::clone(&self.now)))
+    }
+
     /// Executes an attempt.
-    pub async fn execute(&self, leased: &Leased) -> Report {
+    pub(crate) async fn execute(&self, leased: &Leased, voice: Option<Arc<Voice>>) -> Report {
         let started_at = (self.now)();
         let begun = Instant::now();
         let (timeout, is_last) =
@@ -48,13 +71,20 @@ impl Targets {
         }
         let report = match &leased.job.spec.target {
             Target::Discard => Ok(succeeded(started_at)),
+            // Only those who pull are given these.
+            Target::Worker { .. } => Ok(broken(started_at)),
             // Boxed, because every attempt is a task that would be as large as the largest target.
             Target::Http(target) => Ok(Box::pin(self.call_back(target, leased, started_at, timeout)).await),
             Target::Function { name } => {
-                let call = Box::pin(self.functions.call(name, leased));
+                let voice = voice.unwrap_or_else(|| Voice::new(Arc::clone(&self.now)));
+                let call = Box::pin(self.functions.call(name, leased, &voice));
                 tokio::time::timeout(timeout, call).await.map(|answer| match answer {
-                    Ok(output) => Report { output: output.map(text_output), ..succeeded(started_at) },
-                    Err(error) => failed(started_at, error),
+                    Some(Ok(output)) => Report {
+                        output: output.map(|text| Output::text(text, kept_bytes(leased))),
+                        ..succeeded(started_at)
+                    },
+                    Some(Err(error)) => failed(started_at, error),
+                    None => cancelled(started_at),
                 })
             }
         };
@@ -84,7 +114,14 @@ impl Targets {
             }
         };
         let key = leased.run.idempotency_key().to_string();
-        let own = own_headers(&leased.run, &leased.job, &key, at, timeout);
+        let mut own = own_headers(leased, &key, at, timeout);
+        let receiver = Receiver::of(&leased.job.spec.policies, &leased.run, at);
+        match (receiver, &self.reports) {
+            (Some(terms), Some(reports)) => own.extend(reports.headers(&leased.run, terms)),
+            (Some(_), None) => return untold(at),
+            (None, _) => {}
+        }
+        let timeout = if receiver.is_some() { timeout.min(ANSWER_TIMEOUT) } else { timeout };
         let answer = self
             .http
             .send(&Call {
@@ -92,16 +129,34 @@ impl Targets {
                 method: method(target.method),
                 headers: &headers,
                 own: &own,
-                body: body(target.method, &leased.job),
+                body: body(target.method, leased),
                 webhook_id: &key,
                 timestamp_s: at.as_second(),
                 secrets: &self.secrets,
                 timeout,
                 connect_timeout: CONNECT_TIMEOUT.min(timeout),
+                kept_bytes_max: kept_bytes(leased),
                 tenant_policy: None,
             })
             .await;
         Report { phases: phases(&answer), ..judge(answer, at) }
+    }
+}
+
+impl Reports {
+    /// What tells a receiver how to report.
+    fn headers(&self, run: &Run, terms: Receiver) -> Vec<(::http::HeaderName, HeaderValue)> {
+        let token = Token::new(run.id(), run.attempt, terms.id(Held::from(run)));
+        let address = self.address.as_deref().unwrap_or_default();
+        let place = |what: &str| format!("{address}/v1/runs/{}/{what}", run.id());
+        let values = [
+            (names::COMPLETION_TOKEN, Some(self.key.sign(&token))),
+            (names::COMPLETE_URL, Some(place("complete"))),
+            (names::HEARTBEAT_URL, Some(place("heartbeat"))),
+            (names::HEARTBEAT_WITHIN, terms.heartbeat.map(|heartbeat| heartbeat.as_secs().to_string())),
+        ];
+        let value = |text: String| HeaderValue::try_from(text).ok();
+        values.into_iter().filter_map(|(name, text)| Some((name, value(text?)?))).collect()
     }
 }
 
@@ -115,24 +170,22 @@ fn method(method: Method) -> ::http::Method {
     }
 }
 
-fn body(method: Method, job: &Job) -> Bytes {
+fn body(method: Method, leased: &Leased) -> Bytes {
     match method {
         Method::Get | Method::Delete => Bytes::new(),
-        Method::Post | Method::Put | Method::Patch => job
-            .spec
-            .payload
-            .as_deref()
-            .map_or_else(Bytes::new, |text| Bytes::copy_from_slice(text.as_bytes())),
+        Method::Post | Method::Put | Method::Patch => {
+            leased.payload().map_or_else(Bytes::new, |text| Bytes::copy_from_slice(text.as_bytes()))
+        }
     }
 }
 
 fn own_headers(
-    run: &Run,
-    job: &Job,
+    leased: &Leased,
     key: &str,
     now: Timestamp,
     timeout: Duration,
 ) -> Vec<(::http::HeaderName, HeaderValue)> {
+    let (run, job) = (&leased.run, &leased.job);
     let deadline = SignedDuration::try_from(timeout).ok().and_then(|timeout| now.checked_add(timeout).ok());
     let values = [
         (names::IDEMPOTENCY_KEY, Some(key.to_owned())),
@@ -140,6 +193,10 @@ fn own_headers(
         (names::JOB_ID, Some(job.id.to_string())),
         (names::SCHEDULED_FOR, Some(run.scheduled_for.to_string())),
         (names::ATTEMPT, Some(run.attempt.to_string())),
+        (names::PART, run.part_of().map(|(part, _)| part.to_string())),
+        (names::PARTS, run.part_of().map(|(_, of)| of.to_string())),
+        (names::BATCH_ID, leased.item().map(|(batch, _)| batch.to_owned())),
+        (names::ITEM_ID, leased.item().map(|(_, item)| item.to_owned())),
         (names::DEADLINE, deadline.map(|at| at.to_string())),
         (names::CORRELATION_ID, run.correlation_id.as_deref().map(str::to_owned)),
     ];
@@ -160,13 +217,16 @@ fn judge(answer: Answer, at: Timestamp) -> Report {
             let is_retryable = matches!(code, 408 | 425 | 429) || response.status.is_server_error();
             let what = response.status.canonical_reason().unwrap_or("unknown status");
             let hint = if response.status.is_redirection() { "; redirects are not followed" } else { "" };
+            // A gateway says so of what it does not know itself.
+            let is_unknown = matches!(code, 502 | 504);
             let error = Failure {
                 code: "http_status".into(),
                 message: format!("the target answered {code} {what}{hint}"),
                 is_retryable,
                 retry_after: response.retry_after,
             };
-            Report { status: Some(i32::from(code)), output: output(response), ..failed(at, error) }
+            let status = Some(i32::from(code));
+            Report { status, output: output(response), is_unknown, ..failed(at, error) }
         }
         Err(failure) => {
             let outcome = match failure.cause {
@@ -181,7 +241,7 @@ fn judge(answer: Answer, at: Timestamp) -> Report {
                 retry_after: None,
             };
             let status = failure.status.map(|status| i32::from(status.as_u16()));
-            Report { outcome, status, ..failed(at, error) }
+            Report { outcome, status, is_unknown: failure.is_effect_possible(), ..failed(at, error) }
         }
     }
 }
@@ -204,14 +264,9 @@ fn phases(answer: &Answer) -> Vec<(Cow<'static, str>, Duration)> {
     spent.into_iter().filter(|(_, time)| *time >= Duration::from_millis(1)).collect()
 }
 
-/// Output is kept up to here, as of an HTTP target.
-const OUTPUT_MAX: usize = 64 * 1024;
-
-fn text_output(text: String) -> Output {
-    let is_truncated = text.len() > OUTPUT_MAX;
-    let mut bytes = text.into_bytes();
-    bytes.truncate(OUTPUT_MAX);
-    Output { bytes, is_truncated }
+/// Output is kept up to here.
+fn kept_bytes(leased: &Leased) -> usize {
+    leased.job.spec.policies.retention.output_max as usize
 }
 
 fn succeeded(at: Timestamp) -> Report {
@@ -223,6 +278,8 @@ fn succeeded(at: Timestamp) -> Report {
         output: None,
         status: None,
         phases: Vec::new(),
+        lines: Vec::new(),
+        is_unknown: false,
     }
 }
 
@@ -237,7 +294,7 @@ fn timed_out(at: Timestamp, timeout: Duration) -> Report {
         is_retryable: true,
         retry_after: None,
     };
-    Report { outcome: Outcome::TimedOut, ..failed(at, error) }
+    Report { outcome: Outcome::TimedOut, is_unknown: true, ..failed(at, error) }
 }
 
 /// The report of an attempt that had no more time because the deadline of its run was reached.
@@ -245,6 +302,17 @@ fn cut_off(at: Timestamp, why: &str) -> Report {
     let message = format!("the deadline of the run was reached: {why}");
     let error = Failure { code: DEADLINE.into(), message, is_retryable: false, retry_after: None };
     Report { outcome: Outcome::TimedOut, ..failed(at, error) }
+}
+
+/// The report of an attempt whose receiver would not know how to report.
+fn untold(at: Timestamp) -> Report {
+    let error = Failure {
+        code: "call_unsendable".into(),
+        message: "the receiver reports by a token (completion), and this program gives out none".into(),
+        is_retryable: false,
+        retry_after: None,
+    };
+    failed(at, error)
 }
 
 /// The report of an attempt that was stopped because somebody asked.
@@ -258,6 +326,17 @@ pub(crate) fn broken(at: Timestamp) -> Report {
         code: "internal".into(),
         message: "the worker failed while it executed this attempt; its log says why".into(),
         is_retryable: true,
+        retry_after: None,
+    };
+    Report { is_unknown: true, ..failed(at, error) }
+}
+
+/// The report of an attempt that was begun and not ended when its worker stopped.
+pub(crate) fn broken_off(at: Timestamp) -> Report {
+    let error = Failure {
+        code: UNKNOWN.into(),
+        message: "the worker stopped before the attempt had ended".into(),
+        is_retryable: false,
         retry_after: None,
     };
     failed(at, error)

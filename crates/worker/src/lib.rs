@@ -9,9 +9,10 @@ pub mod transport;
 
 mod error;
 mod execute;
+mod voice;
 mod worker;
 
 pub use error::Error;
-pub use execute::Targets;
+pub use execute::{Reports, Targets};
 pub use transport::{Session, Transport};
 pub use worker::{Options, Stopped, Worker};

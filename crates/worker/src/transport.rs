@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use punctual_domain::Note;
 use punctual_domain::id::WorkerId;
 use punctual_domain::run::Run;
 use punctual_domain::work::{Finished, Heartbeat, Held, Leased};
@@ -31,6 +32,9 @@ pub trait Session: Send + Sync + 'static {
 
     /// A sign of life, with everything that is held.
     async fn heartbeat(&self, held: Vec<Held>) -> Result<Heartbeat, Unreachable>;
+
+    /// Tells what attempts say while they run. What is about one that is not held any more is not kept.
+    async fn note(&self, notes: Vec<Note>) -> Result<(), Unreachable>;
 
     /// Reports ended attempts. The answers say how each run stands now, or why the report was refused.
     async fn complete(&self, finished: Vec<Finished>) -> Result<Vec<Result<Run, String>>, Unreachable>;

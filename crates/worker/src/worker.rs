@@ -2,18 +2,22 @@
 //!
 //! One per process, any number per installation. Promise: never more attempts at a time than its concurrency; every
 //! attempt it took is reported, given back or left to its lease; what it cannot report at once it keeps and
-//! reports later.
+//! reports later; what an attempt said is told before its end.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use punctual_domain::Note;
+use punctual_domain::policy::unknown::OnUnknown;
 use punctual_domain::work::{Finished, Heartbeat, Held, Leased};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::execute::{Targets, broken, cancelled};
+use crate::execute::{Targets, broken, broken_off, cancelled};
 use crate::transport::{Session, Transport, Unreachable};
+use crate::voice::Voice;
 
 /// How a worker behaves.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +42,9 @@ const BATCHES_MAX: usize = 3;
 
 /// Reports that follow each other faster than this are gathered for as long: a commit for each costs more than it tells.
 const GATHER: Duration = Duration::from_millis(4);
+
+/// What attempts say is told so often: whoever follows a log sees it within a second, and it is one write for all of them.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// After a report could not be delivered; it doubles.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -75,7 +82,7 @@ struct Shared {
     targets: Targets,
     options: Options,
     /// Reports on their way, with the session they belong to. Bounded by the concurrency.
-    finished: mpsc::UnboundedSender<(Arc<dyn Session>, Finished)>,
+    finished: mpsc::UnboundedSender<Ended>,
     held: Mutex<HashMap<Held, Attempt>>,
     /// Something is not held any more.
     let_go: Notify,
@@ -87,6 +94,17 @@ struct Attempt {
     session: Arc<dyn Session>,
     /// None when it is being reported.
     executing: Option<AbortHandle>,
+    /// Set by whoever is first: its task, which begins it, or who gives it back unbegun.
+    is_begun: Arc<AtomicBool>,
+    /// How it speaks while it runs, if it can.
+    voice: Option<Arc<Voice>>,
+}
+
+/// An attempt that is over, on its way to the engine.
+struct Ended {
+    session: Arc<dyn Session>,
+    finished: Finished,
+    voice: Option<Arc<Voice>>,
 }
 
 impl Worker {
@@ -98,6 +116,7 @@ impl Worker {
         let (stop, stopped) = watch::channel(Stop::No);
         let mut tasks = JoinSet::new();
         tasks.spawn(report(Arc::clone(&shared), reports, stopped.clone()));
+        tasks.spawn(tell(Arc::clone(&shared), stopped.clone()));
         tasks.spawn(live(Arc::clone(&shared), transport, stopped));
         Worker { shared, stop, tasks }
     }
@@ -147,18 +166,24 @@ impl Shared {
         let mut held = self.held();
         for leased in given {
             let key = Held::from(&leased.run);
+            let voice = self.targets.voice(&leased);
             let leased = Arc::new(leased);
+            let is_begun = Arc::new(AtomicBool::new(false));
             let task = {
-                let (shared, leased) = (Arc::clone(self), Arc::clone(&leased));
+                let (shared, leased, voice) = (Arc::clone(self), Arc::clone(&leased), voice.clone());
+                let is_begun = Arc::clone(&is_begun);
                 tokio::spawn(async move {
+                    if is_begun.swap(true, Ordering::Relaxed) {
+                        return;
+                    }
                     let unwinding = Unwinding { shared: &shared, key };
-                    let report = shared.targets.execute(&leased).await;
+                    let report = shared.targets.execute(&leased, voice).await;
                     shared.finish(key, Some(report));
                     drop(unwinding);
                 })
             };
             let executing = Some(task.abort_handle());
-            held.insert(key, Attempt { leased, session: Arc::clone(session), executing });
+            held.insert(key, Attempt { leased, session: Arc::clone(session), executing, is_begun, voice });
         }
     }
 
@@ -173,10 +198,10 @@ impl Shared {
             job: Arc::clone(&attempt.leased.job),
             report,
         };
-        let session = Arc::clone(&attempt.session);
+        let (session, voice) = (Arc::clone(&attempt.session), attempt.voice.clone());
         drop(held);
         // The receiver lives as long as the worker.
-        let _ = self.finished.send((session, finished));
+        let _ = self.finished.send(Ended { session, finished, voice });
         // Last, because it may be the task that runs this.
         executing.abort();
         true
@@ -184,7 +209,18 @@ impl Shared {
 
     fn release_all(&self) -> usize {
         let keys: Vec<Held> = self.held().keys().copied().collect();
-        keys.into_iter().filter(|key| self.finish(*key, None)).count()
+        keys.into_iter().filter(|key| self.release(*key)).count()
+    }
+
+    /// Gives an attempt back, and says whether it did. One that has begun is reported instead if its job does not want it to happen twice.
+    fn release(&self, key: Held) -> bool {
+        let report = self.held().get(&key).and_then(|attempt| {
+            let wants_once = attempt.leased.job.spec.policies.on_unknown != OnUnknown::Retry;
+            let was_begun = attempt.is_begun.swap(true, Ordering::Relaxed);
+            (was_begun && wants_once).then(|| broken_off((self.targets.now)()))
+        });
+        let is_given_back = report.is_none();
+        self.finish(key, report) && is_given_back
     }
 
     /// Does what the engine's answer to a heartbeat asks for.
@@ -201,7 +237,14 @@ impl Shared {
             }
         }
         for key in &answer.cancelled {
-            self.finish(*key, Some(cancelled((self.targets.now)())));
+            let voice = self.held().get(key).and_then(|attempt| attempt.voice.clone());
+            match voice {
+                // It hears of it, and is reported when it has stopped.
+                Some(voice) => voice.stop(),
+                None => {
+                    self.finish(*key, Some(cancelled((self.targets.now)())));
+                }
+            }
         }
     }
 
@@ -270,7 +313,7 @@ async fn live(shared: Arc<Shared>, transport: Arc<dyn Transport>, mut stop: watc
                         let keys: Vec<Held> = given.iter().map(|leased| Held::from(&leased.run)).collect();
                         shared.take(&session, given);
                         for key in keys {
-                            shared.finish(key, None);
+                            shared.release(key);
                         }
                     }
                     // Heartbeats go on until everything is over.
@@ -302,10 +345,44 @@ async fn beat(shared: Arc<Shared>, session: Arc<dyn Session>, mut stop: watch::R
     }
 }
 
+/// Tells what attempts say while they run.
+async fn tell(shared: Arc<Shared>, mut stop: watch::Receiver<Stop>) {
+    let every = TELL_EVERY.min(shared.options.heartbeat_every);
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            _ = stop.wait_for(|stop| *stop == Stop::Everything) => return,
+        }
+        tell_once(&shared).await;
+    }
+}
+
+async fn tell_once(shared: &Shared) {
+    let mut lives: Vec<(Arc<dyn Session>, Vec<Note>, Vec<_>)> = Vec::new();
+    for (key, attempt) in shared.held().iter() {
+        // What one that is being reported said last is told with its report.
+        let Some(voice) = attempt.voice.as_ref().filter(|_| attempt.executing.is_some()) else { continue };
+        let Some((said, telling)) = voice.take() else { continue };
+        let worker = attempt.session.worker();
+        let place = lives.iter().position(|(session, ..)| session.worker() == worker).unwrap_or(lives.len());
+        if place == lives.len() {
+            lives.push((Arc::clone(&attempt.session), Vec::new(), Vec::new()));
+        }
+        lives[place].1.push(said.note(worker, *key));
+        lives[place].2.push((Arc::clone(voice), said, telling));
+    }
+    for (session, notes, told) in lives {
+        if let Err(error) = session.note(notes).await {
+            tracing::warn!(%error, "what attempts say was not delivered; it is kept and told again");
+            told.into_iter().for_each(|(voice, said, _)| voice.put_back(said));
+        }
+    }
+}
+
 /// Reports in batches, a few at a time, each until it is delivered.
 async fn report(
     shared: Arc<Shared>,
-    mut reports: mpsc::UnboundedReceiver<(Arc<dyn Session>, Finished)>,
+    mut reports: mpsc::UnboundedReceiver<Ended>,
     mut stop: watch::Receiver<Stop>,
 ) {
     let mut deliveries = JoinSet::new();
@@ -337,36 +414,72 @@ async fn report(
     }
 }
 
-async fn deliver(shared: &Shared, batch: Vec<(Arc<dyn Session>, Finished)>, stop: watch::Receiver<Stop>) {
+/// What is delivered of one life of the worker: the ends of attempts, and what they said last.
+type Life = (Arc<dyn Session>, Vec<Finished>, Vec<Note>);
+
+async fn deliver(shared: &Shared, batch: Vec<Ended>, stop: watch::Receiver<Stop>) {
     // Reports of two lives in one batch happen once in a worker's life.
-    let mut lives: Vec<(Arc<dyn Session>, Vec<Finished>)> = Vec::new();
-    for (session, finished) in batch {
-        match lives.iter_mut().find(|(other, _)| other.worker() == session.worker()) {
-            Some((_, batch)) => batch.push(finished),
-            None => lives.push((session, vec![finished])),
+    let mut lives: Vec<Life> = Vec::new();
+    for Ended { session, mut finished, voice } in batch {
+        let note = match voice {
+            Some(voice) => last_words(&voice, &mut finished).await,
+            None => None,
+        };
+        let known = lives.iter_mut().find(|(other, ..)| other.worker() == session.worker());
+        match known {
+            Some((_, batch, notes)) => {
+                batch.push(finished);
+                notes.extend(note);
+            }
+            None => lives.push((session, vec![finished], Vec::from_iter(note))),
         }
     }
-    for (session, batch) in lives {
+    for (session, batch, notes) in lives {
         let keys: Vec<Held> = batch.iter().map(|finished| Held::from(&finished.run)).collect();
-        let mut answers = session.complete(batch.clone()).await;
-        let mut pause = PAUSE;
-        while let Err(Unreachable(reason)) = &answers {
-            if *stop.borrow() == Stop::Everything {
-                return;
-            }
-            tracing::warn!(
-                reports = keys.len(),
-                reason,
-                "reports were not delivered; they are kept and tried again"
-            );
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
-            answers = session.complete(batch.clone()).await;
+        // Where the next attempt goes on must be known before there is one.
+        if !notes.is_empty() && insist(&stop, keys.len(), || session.note(notes.clone())).await.is_none() {
+            return;
+        }
+        if insist(&stop, keys.len(), || session.complete(batch.clone())).await.is_none() {
+            return;
         }
         let mut held = shared.held();
         let freed = keys.iter().filter(|key| held.remove(*key).is_some()).count();
         drop(held);
         session.grant(freed);
         shared.let_go.notify_waiters();
+    }
+}
+
+/// What an attempt said and was not told yet: lines go with its report if they are all there is.
+async fn last_words(voice: &Voice, finished: &mut Finished) -> Option<Note> {
+    let mut said = voice.take_last().await?;
+    let lines = finished.report.as_ref().and_then(|_| said.only_lines());
+    match (&mut finished.report, lines) {
+        (Some(report), Some(lines)) => {
+            report.lines.extend(lines);
+            None
+        }
+        _ => Some(said.note(finished.worker, Held::from(&finished.run))),
+    }
+}
+
+/// Sends until it is delivered. Nothing, if the worker ends before.
+async fn insist<T, A>(stop: &watch::Receiver<Stop>, reports: usize, send: impl Fn() -> A) -> Option<T>
+where
+    A: Future<Output = Result<T, Unreachable>>,
+{
+    let mut pause = PAUSE;
+    loop {
+        let Unreachable(reason) = match send().await {
+            Ok(answer) => return Some(answer),
+            Err(unreachable) => unreachable,
+        };
+        if *stop.borrow() == Stop::Everything {
+            return None;
+        }
+        tracing::warn!(reports, reason, "reports were not delivered; they are kept and tried again");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
     }
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_worker::targets::http::{
-    Answer, BoxFuture, Cause, Client, Dialer, Headers, Method, Options, Phase, Resolver, Secret, names, sign,
+    Answer, BoxFuture, Call, Cause, Client, Dialer, Headers, Method, Options, Phase, Resolver, Secret, names,
+    sign,
 };
 use support::{LONG, Receiver, SHORT, call, client, options, read_request, reset, target, until_closed};
 use tokio::io::AsyncWriteExt;
@@ -175,6 +176,18 @@ async fn a_body_is_kept_up_to_the_limit_and_its_connection_too() {
             assert_eq!((response.body.len(), response.truncated), (kept, truncated), "{bytes}");
             assert_eq!(answer.reused, !first && reused, "{bytes}");
         }
+    }
+}
+
+#[tokio::test]
+async fn each_call_says_how_much_of_a_body_is_kept() {
+    let receiver = Receiver::answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").await;
+    let (target, client, headers) = (target(&receiver.url()), client(), Headers::default());
+    for (most, kept, truncated) in [(0, "", true), (2, "he", true), (5, "hello", false), (9, "hello", false)]
+    {
+        let call = Call { kept_bytes_max: most, ..call(&target, &headers) };
+        let response = client.send(&call).await.result.unwrap();
+        assert_eq!((&*response.body, response.truncated), (kept.as_bytes(), truncated), "{most}");
     }
 }
 

@@ -11,12 +11,13 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Spec, Target};
 use punctual_domain::lifecycle::{self, Event};
-use punctual_domain::policy::retention::Retention;
+use punctual_domain::policy::retention::Keep;
+use punctual_domain::policy::unknown::OnUnknown;
 use punctual_domain::run::{Cause, Run, RunState, WaitingFor};
 use punctual_domain::work::{Finished, Heartbeat, Held, Leased};
-use punctual_domain::{Lane, Outcome};
+use punctual_domain::{Lane, Note, Outcome};
 use punctual_schedule::Schedule;
-use punctual_worker::targets::function::{Failed, Functions};
+use punctual_worker::targets::function::{Call, Failed, Functions};
 use punctual_worker::targets::http::{Client, Options as HttpOptions};
 use punctual_worker::transport::Unreachable;
 use punctual_worker::{Options, Session, Targets, Transport, Worker};
@@ -29,6 +30,7 @@ struct Engine {
     room: AtomicUsize,
     work: Mutex<VecDeque<Leased>>,
     finished: Mutex<Vec<Finished>>,
+    notes: Mutex<Vec<Note>>,
     is_down: AtomicBool,
     answer: Mutex<Heartbeat>,
     beats: AtomicUsize,
@@ -91,6 +93,16 @@ impl Session for Life {
     async fn heartbeat(&self, _held: Vec<Held>) -> Result<Heartbeat, Unreachable> {
         self.engine.beats.fetch_add(1, Ordering::SeqCst);
         Ok(std::mem::take(&mut self.engine.answer.lock().unwrap()))
+    }
+
+    async fn note(&self, notes: Vec<Note>) -> Result<(), Unreachable> {
+        if self.engine.is_down.load(Ordering::SeqCst) {
+            return Err(Unreachable("down on purpose".into()));
+        }
+        let finished = self.engine.finished.lock().unwrap();
+        let is_held = |note: &Note| finished.iter().all(|one| Held::from(&one.run) != note.held);
+        self.engine.notes.lock().unwrap().extend(notes.into_iter().filter(is_held));
+        Ok(())
     }
 
     async fn complete(&self, finished: Vec<Finished>) -> Result<Vec<Result<Run, String>>, Unreachable> {
@@ -160,7 +172,7 @@ fn leased(number: u64, target: Target) -> Leased {
         queue: "default".into(),
         requires: Default::default(),
         kind: None,
-        retention: Retention::default(),
+        retention: Keep::default(),
         lane: Lane::default(),
         priority: 0,
         started_at: None,
@@ -171,11 +183,14 @@ fn leased(number: u64, target: Target) -> Leased {
         is_cancel_requested: false,
         limits: Default::default(),
         passed: 0,
+        parts: None,
         correlation_id: None,
+        payload: None,
+        caused_by: None,
     };
     let worker = WorkerId::new(Timestamp::UNIX_EPOCH, 1);
     lifecycle::apply(&mut run, Event::Claimed { worker, at }).unwrap();
-    Leased { run, job: Arc::new(job) }
+    Leased { run, job: Arc::new(job), checkpoint: None }
 }
 
 fn function(name: &str) -> Target {
@@ -187,6 +202,7 @@ fn start(engine: &Arc<Engine>, functions: Functions, concurrency: usize) -> Work
         http: Client::new(HttpOptions::default()).unwrap(),
         secrets: [].into(),
         functions,
+        reports: None,
         now: Arc::new(Timestamp::now),
     };
     let options = Options { concurrency, heartbeat_every: Duration::from_millis(10) };
@@ -265,6 +281,26 @@ async fn handlers_succeed_fail_and_panic_each_for_their_own_run() {
 }
 
 #[tokio::test]
+async fn an_answer_is_kept_as_far_as_its_job_says() {
+    let engine = Arc::new(Engine::default());
+    let mut functions = Functions::default();
+    functions.insert("talks", |_| async { Ok(Some("x".repeat(100_000))) });
+    let worker = start(&engine, functions, 10);
+    let most = [0, 10, 65_536, 200_000];
+    for (number, most) in most.into_iter().enumerate() {
+        let mut leased = leased(number as u64, function("talks"));
+        Arc::make_mut(&mut leased.job).spec.policies.retention.output_max = most;
+        engine.give(leased);
+    }
+    let mut finished = engine.finished(most.len()).await;
+    finished.sort_by_key(|one| one.run.sequence);
+    let outputs = finished.into_iter().map(|one| one.report.unwrap().output.unwrap());
+    let kept: Vec<_> = outputs.map(|output| (output.bytes.len(), output.is_truncated)).collect();
+    assert_eq!(kept, [(0, true), (10, true), (65_536, true), (100_000, false)]);
+    worker.stop(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
 async fn handlers_that_block_hold_up_nobody_else() {
     let engine = Arc::new(Engine::default());
     let (blocked, release) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -321,10 +357,7 @@ async fn what_cannot_be_reported_is_kept_and_reported_later() {
 /// A handler that never ends, but can be stopped.
 fn endless() -> Functions {
     let mut functions = Functions::default();
-    functions.insert("endless", |_| async {
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        Ok(None)
-    });
+    functions.insert("endless", |_| std::future::pending());
     functions
 }
 
@@ -339,6 +372,122 @@ async fn a_cancelled_attempt_is_stopped_and_reported_as_such() {
     *engine.answer.lock().unwrap() = Heartbeat { cancelled: vec![held], ..Heartbeat::default() };
     assert_eq!(outcome(&engine.finished(1).await[0]), Some((Outcome::Cancelled, None)));
     worker.stop(Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn a_handler_that_listens_hears_of_its_end_and_has_the_last_word() {
+    let engine = Arc::new(Engine::default());
+    let mut functions = Functions::default();
+    let listening = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&listening);
+    functions.insert("listens", move |call: Call| {
+        let is_cancelled = call.is_cancelled();
+        count.fetch_add(1, Ordering::SeqCst);
+        async move {
+            assert!(!is_cancelled);
+            call.cancelled().await;
+            call.checkpoint(&serde_json::json!({"row": 7}))?;
+            Err(Failed::new("stopped where it was"))
+        }
+    });
+    let count = Arc::clone(&listening);
+    functions.insert("finishes", move |call: Call| {
+        let is_cancelled = call.is_cancelled();
+        count.fetch_add(1, Ordering::SeqCst);
+        async move {
+            assert!(!is_cancelled);
+            call.cancelled().await;
+            Ok(Some("done all the same".into()))
+        }
+    });
+    let worker = start(&engine, functions, 3);
+    let (one, two) = (leased(1, function("listens")), leased(2, function("finishes")));
+    let cancelled = vec![Held::from(&one.run), Held::from(&two.run)];
+    engine.give(one);
+    engine.give(two);
+    engine.until(|| listening.load(Ordering::SeqCst) == 2).await;
+    *engine.answer.lock().unwrap() = Heartbeat { cancelled, ..Heartbeat::default() };
+    let mut finished = engine.finished(2).await;
+    finished.sort_by_key(|one| one.run.sequence);
+    assert_eq!(outcome(&finished[0]), Some((Outcome::Failed, Some("function_failed"))));
+    assert_eq!(outcome(&finished[1]), Some((Outcome::Succeeded, None)));
+    let notes = engine.notes.lock().unwrap().clone();
+    assert_eq!(notes.len(), 1);
+    assert_eq!(notes[0].checkpoint.as_deref(), Some(r#"{"row":7}"#));
+    worker.stop(Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn what_a_handler_says_is_told_while_it_runs_and_before_its_end() {
+    let engine = Arc::new(Engine::default());
+    let go_on = Arc::new(Notify::new());
+    let mut functions = Functions::default();
+    let gate = Arc::clone(&go_on);
+    functions.insert("talks", move |call: Call| {
+        let gate = Arc::clone(&gate);
+        async move {
+            assert_eq!(call.last_checkpoint()["row"], 3);
+            call.progress(40, "page 4 of 10");
+            call.log("page 4");
+            gate.notified().await;
+            call.checkpoint(&serde_json::json!({"row": 4}))?;
+            call.log("the network went away");
+            Err(Failed::new("no network"))
+        }
+    });
+    functions.insert("only_logs", |call: Call| async move {
+        call.log("one");
+        Ok(None)
+    });
+    let worker = start(&engine, functions, 3);
+    let given = Leased { checkpoint: Some(r#"{"row":3}"#.into()), ..leased(1, function("talks")) };
+    engine.give(given);
+    engine.until(|| !engine.notes.lock().unwrap().is_empty()).await;
+    // What cannot be told now is told later, and the end after it.
+    engine.is_down.store(true, Ordering::SeqCst);
+    go_on.notify_one();
+    let beats = engine.beats.load(Ordering::SeqCst);
+    engine.until(|| engine.beats.load(Ordering::SeqCst) > beats + 20).await;
+    engine.is_down.store(false, Ordering::SeqCst);
+    let finished = engine.finished(1).await;
+    assert_eq!(outcome(&finished[0]), Some((Outcome::Failed, Some("function_failed"))));
+    let notes = engine.notes.lock().unwrap().clone();
+    let lines: Vec<_> = notes.iter().flat_map(|note| &note.lines).map(|line| &*line.text).collect();
+    assert_eq!(lines, ["page 4", "the network went away"]);
+    let progress = notes.iter().find_map(|note| note.progress.clone()).unwrap();
+    assert_eq!((progress.percent, progress.message.as_deref()), (Some(40), Some("page 4 of 10")));
+    assert_eq!(notes.last().unwrap().checkpoint.as_deref(), Some(r#"{"row":4}"#));
+    engine.give(leased(2, function("only_logs")));
+    let finished = engine.finished(2).await;
+    let lines = &finished[1].report.as_ref().unwrap().lines;
+    let told = engine.notes.lock().unwrap().len();
+    assert_eq!(lines.len() + told - notes.len(), 1, "with its report, or told before: once");
+    worker.stop(Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn what_is_given_back_leaves_its_checkpoint() {
+    let engine = Arc::new(Engine::default());
+    let mut functions = Functions::default();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&begun);
+    functions.insert("long", move |call: Call| {
+        let begun = Arc::clone(&counted);
+        async move {
+            call.checkpoint(&serde_json::json!([1, 2]))?;
+            begun.fetch_add(1, Ordering::SeqCst);
+            call.cancelled().await;
+            Ok(None)
+        }
+    });
+    let worker = start(&engine, functions, 3);
+    engine.give(leased(1, function("long")));
+    engine.until(|| begun.load(Ordering::SeqCst) == 1).await;
+    let stopped = worker.stop(Duration::ZERO).await;
+    assert_eq!((stopped.released, stopped.left), (1, 0));
+    assert_eq!(engine.finished(1).await[0].report, None);
+    let notes = engine.notes.lock().unwrap().clone();
+    assert_eq!(notes.iter().find_map(|note| note.checkpoint.clone()).as_deref(), Some("[1,2]"));
 }
 
 #[tokio::test]
@@ -381,4 +530,33 @@ async fn stopping_gives_back_what_does_not_end_in_time() {
     let stopped = worker.stop(Duration::from_millis(50)).await;
     assert_eq!((stopped.released, stopped.left), (1, 0));
     assert_eq!(engine.finished(1).await[0].report, None, "given back, not reported");
+}
+
+#[tokio::test]
+async fn what_has_begun_is_given_back_only_if_it_may_happen_twice() {
+    for (on_unknown, expected) in [
+        (OnUnknown::Retry, None),
+        (OnUnknown::Skip, Some((Outcome::Failed, Some("unknown")))),
+        (OnUnknown::Ask, Some((Outcome::Failed, Some("unknown")))),
+    ] {
+        let engine = Arc::new(Engine::default());
+        let begun = Arc::new(AtomicUsize::new(0));
+        let mut functions = Functions::default();
+        let count = Arc::clone(&begun);
+        functions.insert("waits", move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<Result<Option<String>, Failed>>()
+        });
+        let worker = start(&engine, functions, 10);
+        let mut one = leased(1, function("waits"));
+        let mut job = Job::clone(&one.job);
+        job.spec.policies.on_unknown = on_unknown;
+        one.job = Arc::new(job);
+        engine.give(one);
+        engine.until(|| begun.load(Ordering::SeqCst) == 1).await;
+        let stopped = worker.stop(Duration::ZERO).await;
+        assert_eq!((stopped.released, stopped.left), (usize::from(expected.is_none()), 0));
+        let finished = engine.finished(1).await;
+        assert_eq!(outcome(&finished[0]), expected, "{on_unknown:?}");
+    }
 }

@@ -64,6 +64,7 @@ fn rows(job: &Job, (from, to): (&str, &str), entries: &[LedgerEntry]) -> Vec<Str
         is_over: false,
         runs: &[],
         entries,
+        calendars_changed: &[],
         slots: &slots,
     };
     let show = |row: &Row| {

@@ -68,7 +68,9 @@ impl Gate {
         }
         if let Some(rate) = allowance.rate {
             let now = nanoseconds(now);
-            let full_at = self.full_at.max(now);
+            // An empty bucket is full after so long. What it owes beyond that it owes by a slower rate that it had before.
+            let filling = rate.interval().saturating_mul(i64::from(rate.burst.get()));
+            let full_at = self.full_at.min(now.saturating_add(filling)).max(now);
             let early = full_at.saturating_sub(rate.tolerance());
             if early > now {
                 // In whole milliseconds, which is what stores wait for; never before its time.
@@ -145,6 +147,19 @@ mod tests {
         assert_eq!(gate.pass(&ten_a_second, false, at(100)), Err(Closed::Until(at(200))));
         let passed = (0..5).filter(|_| gate.pass(&ten_a_second, false, at(60_000)).is_ok()).count();
         assert_eq!((passed, gate.held), (3, 0), "a quiet hour saves up no more than a burst");
+    }
+
+    #[test]
+    fn a_rate_that_was_raised_counts_at_once() {
+        let mut gate = Gate::default();
+        let (hourly, quick) = (rate(1, 3_600_000, 1), rate(100, 1_000, 1));
+        assert_eq!(gate.pass(&hourly, false, at(0)), Ok(()));
+        assert_eq!(gate.pass(&hourly, false, at(10)), Err(Closed::Until(at(3_600_000))));
+        assert_eq!(gate.pass(&quick, false, at(20)), Err(Closed::Until(at(30))), "a token of the new rate");
+        assert_eq!(gate.pass(&quick, false, at(3_600_000)), Ok(()));
+        let burst = rate(100, 1_000, 5);
+        let mut gate = Gate { full_at: nanoseconds(at(86_400_000)), ..Gate::default() };
+        assert_eq!(gate.pass(&burst, false, at(0)), Err(Closed::Until(at(10))), "as from an empty bucket");
     }
 
     #[test]

@@ -8,16 +8,17 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::breaker::{self, Breaker};
 pub use super::gate::{Allowance, Rate};
 use super::template::Template;
 use crate::id::{JobId, ShardId, TenantId};
 use crate::job::Job;
 
 /// A run has at most so many keys: each costs a row at its birth and its end.
-pub const KEYS_MAX: usize = 8;
+pub const KEYS_MAX: usize = 10;
 
-/// So many of them are of rules; a job has two of its own.
-pub const RULES_MAX: usize = KEYS_MAX - 2;
+/// So many of them are of administrators' rules; a job has two of its own, and there may be two breakers.
+pub const RULES_MAX: usize = KEYS_MAX - 4;
 
 /// How many runs of a job, or of a key, may go on at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +126,8 @@ pub struct Rule {
     pub allowance: Allowance,
     /// A run that waits for its next attempt keeps its permit.
     pub holds_retries: bool,
+    /// It is no administrator's: nodes set it and take it away.
+    pub breaker: Option<Box<Breaker>>,
 }
 
 /// What of a run its keys are made of.
@@ -225,6 +228,11 @@ impl Key {
         Key(u64::from_be_bytes(key))
     }
 
+    /// Of a breaker: of the narrowest, and smaller than almost all others, so that it is passed before them.
+    pub(super) fn first(text: &str) -> Self {
+        Key(Key::of(0, text).0 >> 16)
+    }
+
     /// The shard whose owner looks after it.
     pub fn shard(self, shards: u16) -> ShardId {
         ShardId((self.0 % u64::from(shards.max(1))) as u16)
@@ -263,6 +271,16 @@ impl Limited {
     }
 }
 
+impl Limited {
+    /// The name of the breaker that it is of, if it is one: see [`breaker::Of::name`].
+    pub fn breaker(&self) -> Option<&str> {
+        match &self.allowed {
+            Allowed::Rule(name) => name.strip_prefix(breaker::PREFIX),
+            Allowed::Own(_) => None,
+        }
+    }
+}
+
 /// All that limits a run, in the order in which it passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits(Option<Arc<[Limited]>>);
@@ -277,6 +295,18 @@ impl Limits {
         limits.dedup_by_key(|limited| limited.key);
         limits.truncate(KEYS_MAX);
         Limits((!limits.is_empty()).then(|| limits.into()))
+    }
+
+    /// The same with these breakers instead of those that were among them.
+    pub fn with_breakers<'b>(&self, breakers: impl IntoIterator<Item = &'b Breaker>) -> Self {
+        let others = self.all().iter().filter(|limited| limited.breaker().is_none()).cloned();
+        Limits::new(others.chain(breakers.into_iter().map(Breaker::limited)).collect())
+    }
+
+    /// Whether a breaker is among them.
+    pub fn has_breaker(&self, breaker: &Breaker) -> bool {
+        let name = breaker.of.name();
+        self.all().iter().any(|limited| limited.breaker() == Some(name.as_str()))
     }
 
     /// Whether there are none.
@@ -399,6 +429,7 @@ mod tests {
             by: by.to_vec(),
             allowance: Allowance::default(),
             holds_retries: false,
+            breaker: None,
         }
     }
 

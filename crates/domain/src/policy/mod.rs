@@ -1,7 +1,10 @@
 //! The policies of a job: each stored with it, each with a visible default, each decided by a
 //! function from facts to a decision.
 
+pub mod backlog;
+pub mod breaker;
 pub mod catch_up;
+pub mod completion;
 pub mod failures;
 pub mod gate;
 pub mod limit;
@@ -10,6 +13,7 @@ pub mod retention;
 pub mod retry;
 pub mod template;
 pub mod timeouts;
+pub mod unknown;
 
 /// All policies of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,10 +26,16 @@ pub struct Policies {
     pub retry: retry::Retry,
     /// How long things may take.
     pub timeouts: timeouts::Timeouts,
+    /// What follows an attempt of which nobody knows whether it did its work.
+    pub on_unknown: unknown::OnUnknown,
+    /// When a call is over.
+    pub completion: completion::Completion,
     /// How many runs go on at once; as many as there are, unless said otherwise.
     pub concurrency: Option<limit::Concurrency>,
     /// How fast they start.
     pub rate: Option<limit::RateLimit>,
-    /// How long history is kept.
-    pub retention: retention::Retention,
+    /// When the job is left alone because it fails again and again; never, unless said otherwise.
+    pub breaker: Option<breaker::OfJob>,
+    /// What is kept of its runs, and how long.
+    pub retention: retention::Policy,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::failures::{self, Failures};
-use super::{Policies, timeouts};
+use super::{Policies, timeouts, unknown};
 use crate::attempt::{DEADLINE, Outcome, Report};
 use crate::lifecycle::{Charge, Verdict};
 use crate::run::{Limit, Run};
@@ -78,6 +78,13 @@ impl Default for Backoff {
 /// Attempts that may be lost with their worker before the run is taken for the cause.
 pub const LOST_MAX: u32 = 5;
 
+/// A run that was lost with its worker so often is a suspect, and tried alone. Once or twice is not enough: a crash or an outage loses
+/// thousands that have nothing to do with it, two of them may follow each other, and all of them go on at once.
+pub const SUSPECT_FROM: u32 = 3;
+
+// Otherwise who was lost beside the cause ends with it.
+const _: () = assert!(SUSPECT_FROM < LOST_MAX);
+
 /// Delays that grow are longer by up to this share, so that what failed together does not return together.
 const SPREAD: f64 = 0.3;
 
@@ -95,34 +102,86 @@ pub fn judge(retry: &Retry, mut report: Report) -> Report {
 
 /// What follows an attempt whose report was judged. `random` is in `0.0..1.0`.
 pub fn decide(policies: &Policies, run: &Run, report: &Report, now: Timestamp, random: f64) -> Verdict {
+    follow(policies, run, report, now, How::Charged { random })
+}
+
+/// What follows an attempt that failed while a breaker had its job or its target left alone: if another may follow at all, it costs
+/// nothing and stands back for so long, unless that would be its end; limits of time hold. A job that is tried once is tried once.
+pub fn spare(
+    policies: &Policies,
+    run: &Run,
+    report: &Report,
+    now: Timestamp,
+    stands_back: Duration,
+) -> Verdict {
+    follow(policies, run, report, now, How::Spared { stands_back })
+}
+
+/// How a failure counts.
+#[derive(Clone, Copy)]
+enum How {
+    /// As the policy says, with a delay of its own.
+    Charged { random: f64 },
+    /// Not at all; others go first.
+    Spared { stands_back: Duration },
+}
+
+fn follow(policies: &Policies, run: &Run, report: &Report, now: Timestamp, how: How) -> Verdict {
     let retry = &policies.retry;
-    let (delay, charge) = match report.outcome {
+    match report.outcome {
         Outcome::Succeeded => return Verdict::Succeed,
         Outcome::Cancelled => return Verdict::Cancel,
         Outcome::Failed | Outcome::TimedOut | Outcome::Lost if run.is_cancel_requested => {
             return Verdict::Cancel;
         }
-        Outcome::Lost if run.lost + 1 >= LOST_MAX => return Verdict::Fail,
-        Outcome::Lost => (Duration::ZERO, Charge::Lost),
         Outcome::TimedOut if is_cut_off(policies, run, report, now) => {
             return Verdict::GiveUp(Limit::Deadline);
         }
-        Outcome::Failed | Outcome::TimedOut => {
+        Outcome::Failed | Outcome::TimedOut | Outcome::Lost => {}
+    }
+    if let Some(verdict) = unknown::decide(policies, run, report, now) {
+        return verdict;
+    }
+    let (delay, charge) = match report.outcome {
+        Outcome::Lost if run.lost + 1 >= LOST_MAX => return Verdict::Fail,
+        Outcome::Lost => (Duration::ZERO, Charge::Lost),
+        Outcome::Succeeded | Outcome::Cancelled | Outcome::Failed | Outcome::TimedOut => {
             let is_retryable = report.error.as_ref().is_none_or(|error| error.is_retryable);
             let charged = run.charged + 1;
-            if !is_retryable || charged >= retry.max_attempts {
+            let is_last = match how {
+                How::Charged { .. } => charged >= retry.max_attempts,
+                How::Spared { .. } => retry.max_attempts <= 1,
+            };
+            if !is_retryable || is_last {
                 return match report.outcome {
                     Outcome::TimedOut => Verdict::TimeOut,
                     _ => Verdict::Fail,
                 };
             }
             let wish = report.error.as_ref().and_then(|error| error.retry_after).unwrap_or_default();
-            (retry.backoff.delay(charged, random).max(wish.min(RETRY_AFTER_MAX)), Charge::Attempt)
+            let wish = wish.min(RETRY_AFTER_MAX);
+            match how {
+                How::Charged { random } => (retry.backoff.delay(charged, random).max(wish), Charge::Attempt),
+                How::Spared { .. } => (wish, Charge::Nothing),
+            }
         }
     };
-    let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
-    let available_at = now.checked_add(delay).unwrap_or(Timestamp::MAX);
-    match timeouts::next_start(policies, run) {
+    let after = |delay: Duration| {
+        let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+        now.checked_add(delay).unwrap_or(Timestamp::MAX)
+    };
+    let start_by = timeouts::next_start(policies, run);
+    let is_in_time = |at: Timestamp| start_by.is_none_or(|by| at <= by.at);
+    let available_at = match how {
+        // The target may be well before its time is over: it is not ended for having stood back.
+        How::Spared { stands_back }
+            if charge == Charge::Nothing && is_in_time(after(delay.max(stands_back))) =>
+        {
+            after(delay.max(stands_back))
+        }
+        How::Charged { .. } | How::Spared { .. } => after(delay),
+    };
+    match start_by {
         Some(by) if by.at < available_at => Verdict::GiveUp(by.limit),
         start_by => Verdict::Retry { available_at, charge, start_by },
     }
@@ -339,6 +398,32 @@ mod tests {
         assert_eq!(wait(0), 1_000);
         assert_eq!(wait(7), 7_000);
         assert_eq!(wait(10_000_000), 24 * 3_600_000);
+    }
+
+    #[test]
+    fn an_attempt_that_is_spared_costs_nothing_and_limits_of_time_hold() {
+        let failed = report(Outcome::Failed, true, None);
+        let spent = Run { charged: 2, ..running() };
+        let spare = |policies: &Policies, run: &Run, report: &Report, now: Timestamp| {
+            spare(policies, run, report, now, Duration::from_secs(4))
+        };
+        assert_eq!(after(spare(&policies(3), &spent, &failed, at(10))), 4_000, "others go first");
+        assert!(matches!(
+            spare(&policies(3), &spent, &failed, at(10)),
+            Verdict::Retry { charge: Charge::Nothing, .. }
+        ));
+        let mut soon = policies(3);
+        soon.retry.retry_for = Some(Duration::from_secs(12));
+        assert_eq!(after(spare(&soon, &spent, &failed, at(10))), 0, "it is not ended for having stood back");
+        let wish = report(Outcome::Failed, true, Some(Duration::from_secs(7)));
+        assert_eq!(after(spare(&policies(3), &spent, &wish, at(10))), 7_000);
+        assert_eq!(spare(&policies(3), &spent, &report(Outcome::Failed, false, None), at(10)), Verdict::Fail);
+        assert_eq!(spare(&policies(1), &running(), &failed, at(10)), Verdict::Fail, "once is once");
+        let mut short = policies(3);
+        short.retry.retry_for = Some(Duration::from_secs(5));
+        assert_eq!(spare(&short, &spent, &failed, at(10)), Verdict::GiveUp(Limit::RetryFor));
+        let stopped = Run { is_cancel_requested: true, ..running() };
+        assert_eq!(spare(&policies(3), &stopped, &failed, at(10)), Verdict::Cancel);
     }
 
     #[test]

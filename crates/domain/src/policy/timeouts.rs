@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Policies;
 use super::catch_up::Missed;
+use super::{Policies, unknown};
 use crate::run::{Limit, Run, StartBy};
 
 /// The time limits of a job.
@@ -65,6 +65,9 @@ pub fn next_start(policies: &Policies, run: &Run) -> Option<StartBy> {
 
 /// Until when a waiting run may start under other policies than it was born with.
 pub fn start_by(policies: &Policies, run: &Run) -> Option<StartBy> {
+    if run.is_asking() {
+        return unknown::answer_by(policies, run);
+    }
     match (run.started_at, run.redriven_at) {
         // When it became available is the nearest to its slot and spread that it still knows.
         (None, None) => {
@@ -79,17 +82,22 @@ pub fn start_by(policies: &Policies, run: &Run) -> Option<StartBy> {
 
 /// How long an attempt that begins now may take, and whether that is all that is left of the deadline.
 pub fn attempt(timeouts: &Timeouts, run: &Run, now: Timestamp) -> (Duration, bool) {
-    let deadline = timeouts.deadline.map(|deadline| after(run.counts_from(), deadline));
-    let left = deadline.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+    let left =
+        deadline(timeouts, run).map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
     match left {
         Some(left) if left < timeouts.attempt => (left, true),
         _ => (timeouts.attempt, false),
     }
 }
 
+/// Until when a run must have ended, if there is a limit.
+pub fn deadline(timeouts: &Timeouts, run: &Run) -> Option<Timestamp> {
+    timeouts.deadline.map(|deadline| after(run.counts_from(), deadline))
+}
+
 /// Whether the deadline of a run is over.
 pub fn is_over(timeouts: &Timeouts, run: &Run, now: Timestamp) -> bool {
-    timeouts.deadline.is_some_and(|deadline| now >= after(run.counts_from(), deadline))
+    deadline(timeouts, run).is_some_and(|at| now >= at)
 }
 
 fn earliest(limits: [(Limit, Timestamp, Option<Duration>); 2]) -> Option<StartBy> {

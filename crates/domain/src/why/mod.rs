@@ -15,6 +15,7 @@ use crate::attempt::Attempt;
 use crate::id::RunId;
 use crate::job::{Job, JobState, Pause};
 use crate::ledger::LedgerEntry;
+use crate::policy::breaker::Breaker;
 use crate::run::Run;
 use tell::Tell;
 
@@ -42,6 +43,8 @@ pub struct Facts<'a> {
     pub current: Option<&'a Timetable>,
     /// The slots of the schedule of then without its calendars, if it has any.
     pub bare: Option<&'a Timetable>,
+    /// The calendars that exclude the time that is asked about, as they were then.
+    pub excluded_by: &'a [String],
     /// The slot that is asked about, if the time is one.
     pub slot: Option<Timestamp>,
     /// When it fires next.
@@ -58,6 +61,8 @@ pub struct Facts<'a> {
     pub entry: Option<&'a LedgerEntry>,
     /// The open run that is in the way.
     pub ahead: Option<&'a Run>,
+    /// The breaker in whose line its run waits, as it is.
+    pub breaker: Option<&'a Breaker>,
     /// Whether a live worker has what the job requires.
     pub is_met: bool,
     /// Whether a worker serves its queue, if that is known.
@@ -91,6 +96,10 @@ pub enum Reason {
     SkippedOverlap,
     /// It was to be caught up with, and that was cancelled.
     SkippedCancel,
+    /// As many runs waited as may.
+    Throttled,
+    /// It was for every worker that lives, and none did.
+    MissedNoWorker,
     /// The job was, or is, paused.
     Paused,
     /// Its time is not there yet.
@@ -99,12 +108,20 @@ pub enum Reason {
     WaitsForEarlierRun,
     /// It stands in the line of a limit.
     WaitsForLimit,
+    /// Somebody is to say what became of its last attempt.
+    WaitsForAnswer,
+    /// Its receiver has answered, and has not reported yet.
+    WaitsForReport,
+    /// Its target or its job is left alone, because it fails again and again or does not answer.
+    WaitsForBreaker,
     /// No live worker has what it requires.
     WaitsForLabels,
     /// No worker serves its queue.
     WaitsForQueue,
     /// No worker has room.
     WaitsForRoom,
+    /// It may be what its workers died of, and every worker has another such run.
+    WaitsToBeAlone,
     /// It was cancelled.
     Cancelled,
     /// A calendar leaves the time out.
@@ -133,7 +150,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 30] = [
+    pub const ALL: [Reason; 36] = [
         Reason::RanOnTime,
         Reason::RanLate,
         Reason::CaughtUp,
@@ -145,13 +162,19 @@ impl Reason {
         Reason::MissedCatchUp,
         Reason::SkippedOverlap,
         Reason::SkippedCancel,
+        Reason::Throttled,
+        Reason::MissedNoWorker,
         Reason::Paused,
         Reason::WaitsForTime,
         Reason::WaitsForEarlierRun,
         Reason::WaitsForLimit,
+        Reason::WaitsForAnswer,
+        Reason::WaitsForReport,
+        Reason::WaitsForBreaker,
         Reason::WaitsForLabels,
         Reason::WaitsForQueue,
         Reason::WaitsForRoom,
+        Reason::WaitsToBeAlone,
         Reason::Cancelled,
         Reason::ExcludedByCalendar,
         Reason::DstGap,
@@ -180,13 +203,19 @@ impl Reason {
             Reason::MissedCatchUp => "missed_catch_up",
             Reason::SkippedOverlap => "skipped_overlap",
             Reason::SkippedCancel => "skipped_cancel",
+            Reason::Throttled => "throttled",
+            Reason::MissedNoWorker => "missed_no_worker",
             Reason::Paused => "paused",
             Reason::WaitsForTime => "waiting_for_time",
             Reason::WaitsForEarlierRun => "waiting_for_earlier_run",
             Reason::WaitsForLimit => "waiting_for_limit",
+            Reason::WaitsForAnswer => "waiting_for_answer",
+            Reason::WaitsForReport => "waiting_for_report",
+            Reason::WaitsForBreaker => "waiting_for_breaker",
             Reason::WaitsForLabels => "waiting_for_labels",
             Reason::WaitsForQueue => "waiting_for_queue",
             Reason::WaitsForRoom => "waiting_for_room",
+            Reason::WaitsToBeAlone => "waiting_to_be_alone",
             Reason::Cancelled => "cancelled",
             Reason::ExcludedByCalendar => "excluded_by_calendar",
             Reason::DstGap => "dst_gap",

@@ -5,13 +5,18 @@ use punctual_schedule::length;
 
 use super::tell::{Tell, by, count, error, span};
 use super::{Facts, ON_TIME, Reason};
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Outcome};
 use crate::job::{Job, JobState};
 use crate::ledger::{Fate, LedgerEntry};
+use crate::policy::backlog::Cap;
+use crate::policy::breaker::{Breaker, Stage};
 use crate::policy::catch_up::{CatchUp, GRACE};
 use crate::policy::gate::Allowance;
 use crate::policy::limit::Allowed;
 use crate::policy::overlap::Overlap;
+use crate::policy::retry::LOST_MAX;
+use crate::policy::unknown;
+use crate::receiver::Receiver;
 use crate::run::{Cause, Limit, Run, RunState, WaitingFor};
 
 pub(super) fn by_run(
@@ -25,6 +30,9 @@ pub(super) fn by_run(
     match run.state {
         RunState::Succeeded => succeeded(facts, tell, run, attempts),
         RunState::Running(lease) => {
+            if let Some(terms) = run.receiver() {
+                return awaits_report(tell, run, terms, attempts, &what);
+            }
             let before = attempts.split_last().map_or(&[][..], |(_, before)| before);
             let text = format!(
                 "{what} is running: attempt {} of run {id} was taken by worker {} at {}.{} To stop it: \
@@ -35,6 +43,9 @@ pub(super) fn by_run(
                 failures(tell, before),
             );
             (Reason::Running, text)
+        }
+        RunState::Pending(WaitingFor::Retry) if run.requires.are_alone() && run.available_at <= facts.now => {
+            waits(facts, tell, run, &what)
         }
         RunState::Pending(WaitingFor::Retry) => {
             let most = facts.job.spec.policies.retry.max_attempts;
@@ -54,6 +65,7 @@ pub(super) fn by_run(
         }
         RunState::Pending(WaitingFor::EarlierRun) => waits_behind(facts, tell, run, &what),
         RunState::Pending(WaitingFor::Limit) => waits_in_line(facts, tell, run, &what),
+        RunState::Pending(WaitingFor::Answer) => asks(tell, run, attempts, &what),
         RunState::Pending(WaitingFor::Capacity) => waits(facts, tell, run, &what),
         RunState::Failed | RunState::TimedOut => failed(facts, tell, run, attempts, &what),
         RunState::Missed => missed(facts, tell, run, &what),
@@ -67,7 +79,17 @@ fn subject(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run) -> String {
         Cause::Schedule => tell.slot(facts.slot.unwrap_or(run.scheduled_for)),
         Cause::Backfill => format!("{}, by a backfill,", tell.slot(run.scheduled_for)),
         Cause::Trigger => format!("The run that somebody asked for at {}", tell.full(run.scheduled_for)),
-        Cause::Batch | Cause::Link => format!("The run of {}", tell.full(run.scheduled_for)),
+        Cause::Link => match run.caused_by {
+            Some(by) => {
+                format!("The run that followed the end of run {} at {}", by.run, tell.full(run.scheduled_for))
+            }
+            None => format!("The run that followed another at {}", tell.full(run.scheduled_for)),
+        },
+        Cause::Batch => {
+            let item = facts.job.spec.batch.as_ref().and_then(|batch| batch.item(run));
+            let item = item.map(|item| format!(", item `{}`,", item.id)).unwrap_or_default();
+            format!("{}{item}", tell.slot(facts.slot.unwrap_or(run.scheduled_for)))
+        }
     };
     let (then, now) = (run.version, facts.job.version);
     match now > then && facts.job.state != JobState::Deleted {
@@ -90,11 +112,20 @@ fn succeeded(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, attempts: &[Attempt]
     let took = last.and_then(|attempt| attempt.report.as_ref());
     let took =
         took.map(|report| format!(" in {}", span(report.started_at, report.finished_at))).unwrap_or_default();
-    let text = format!(
-        "{what} ran {how}: run {id}{started}{by} and succeeded at attempt {}{took}.{}",
-        run.attempt,
-        failures(tell, before)
-    );
+    let text = match last.and_then(|attempt| attempt.report.as_ref()) {
+        Some(report) if report.outcome != Outcome::Succeeded => format!(
+            "{what} ran {how}: run {id}{started}{by}; nobody knew what attempt {} had done, and somebody answered{} that it \
+             succeeded.{}",
+            run.attempt,
+            run.finished_at.map(|at| format!(" at {}", tell.time(at))).unwrap_or_default(),
+            failures(tell, attempts)
+        ),
+        _ => format!(
+            "{what} ran {how}: run {id}{started}{by} and succeeded at attempt {}{took}.{}",
+            run.attempt,
+            failures(tell, before)
+        ),
+    };
     (reason, text)
 }
 
@@ -185,11 +216,10 @@ fn failed(
 ) -> (Reason, String) {
     let id = run.id();
     let ended = run.finished_at.map(|at| format!(" at {}", tell.time(at))).unwrap_or_default();
-    let is_retryable = attempts
-        .last()
-        .and_then(|attempt| attempt.report.as_ref())
-        .and_then(|report| report.error.as_ref())
-        .is_none_or(|error| error.is_retryable);
+    let last = attempts.last().and_then(|attempt| attempt.report.as_ref());
+    let error = last.and_then(|report| report.error.as_ref());
+    let is_unknown = error.is_some_and(|error| error.code == unknown::UNKNOWN);
+    let is_retryable = error.is_none_or(|error| error.is_retryable);
     let tried = count(run.attempt.into(), "attempt");
     let why = match run.reason {
         Some(Limit::RetryFor) => {
@@ -197,6 +227,9 @@ fn failed(
         }
         Some(Limit::Deadline) => format!("after {tried}, because its deadline was over"),
         Some(Limit::StartWindow) => "because its start window was over".into(),
+        None if is_unknown => {
+            format!("after {tried}, because nobody knows whether the last one did its work (on_unknown)")
+        }
         None if !is_retryable => format!("after {tried}, because this error is not retried"),
         None => format!("after {tried}, the last that its retry policy allows"),
     };
@@ -213,6 +246,41 @@ fn failed(
         failures(tell, attempts)
     );
     (Reason::Failed, text)
+}
+
+fn asks(tell: &Tell<'_>, run: &Run, attempts: &[Attempt], what: &str) -> (Reason, String) {
+    let id = run.id();
+    let until = run.start_by.map(|by| format!(", until {}", tell.time(by.at))).unwrap_or_default();
+    let text = format!(
+        "{what} waits for an answer: nobody knows whether attempt {} of run {id} did its work, and the job wants somebody \
+         to say (on_unknown ask){until}.{} To answer: punctual run answer {id} retry, succeeded or failed",
+        run.attempt,
+        failures(tell, attempts),
+    );
+    (Reason::WaitsForAnswer, text)
+}
+
+/// It was answered, and its receiver has not reported it yet.
+fn awaits_report(
+    tell: &Tell<'_>,
+    run: &Run,
+    terms: Receiver,
+    attempts: &[Attempt],
+    what: &str,
+) -> (Reason, String) {
+    let (id, before) = (run.id(), attempts.split_last().map_or(&[][..], |(_, before)| before));
+    let heard = match terms.heartbeat {
+        Some(heartbeat) => format!(", and must be heard of every {heartbeat:?}"),
+        None => String::new(),
+    };
+    let text = format!(
+        "{what} waits for its report: the receiver of attempt {} of run {id} has answered and reports by its token until {}{heard}.{} To \
+         stop it: punctual run cancel {id}",
+        run.attempt,
+        tell.time(terms.ends_at),
+        failures(tell, before),
+    );
+    (Reason::WaitsForReport, text)
 }
 
 fn waits_behind(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, String) {
@@ -249,7 +317,53 @@ fn waiting_since(facts: &Facts<'_>, run: &Run) -> String {
     span(run.available_at.max(run.sequence.born_at()), facts.now)
 }
 
+/// It waits for its target, or its job, to be well.
+fn waits_for_breaker(
+    facts: &Facts<'_>,
+    tell: &Tell<'_>,
+    run: &Run,
+    what: &str,
+    name: &str,
+) -> (Reason, String) {
+    let since = |breaker: &Breaker| tell.time(breaker.since);
+    let state = match facts.breaker {
+        Some(breaker) => match breaker.stage {
+            Stage::Open { .. } => {
+                let next = breaker.asks_by().map(|at| format!(", next probe by {}", tell.time(at)));
+                format!(
+                    "the breaker of `{name}` is open since {}{}",
+                    since(breaker),
+                    next.unwrap_or_default()
+                )
+            }
+            Stage::Widening { max } => {
+                format!(
+                    "the breaker of `{name}` lets {max} at once through again, open since {}",
+                    since(breaker)
+                )
+            }
+            Stage::Crowded { max, .. } => {
+                format!("`{name}` answers too slowly since {}: {max} at once go there", since(breaker))
+            }
+        },
+        None => format!("the breaker of `{name}` was open; it is gone, and the run goes on soon"),
+    };
+    let cause = facts.breaker.and_then(|breaker| breaker.cause.as_deref());
+    let cause = cause.map(|cause| format!(" ({cause})")).unwrap_or_default();
+    let text = format!(
+        "{what} has not started: run {} has waited {}, because {state}{cause}.{} \
+         To let it through: punctual breaker reset \"{name}\"",
+        run.id(),
+        waiting_since(facts, run),
+        otherwise(tell, run),
+    );
+    (Reason::WaitsForBreaker, text)
+}
+
 fn waits_in_line(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, String) {
+    if let Some(name) = run.waits_for_breaker() {
+        return waits_for_breaker(facts, tell, run, what, name);
+    }
     let (id, job) = (run.id(), facts.job.id);
     let running = || format!("To see what runs: punctual run list --job {job} --state running");
     let (limit, way_out) = match run.next_limit().map(|limited| &limited.allowed) {
@@ -270,7 +384,7 @@ fn waits_in_line(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (
         Some(Allowed::Own(Allowance { max: None, rate: None })) | None => ("a limit".into(), running()),
     };
     let text = format!(
-        "{what} has not started: run {id} waits since {} in the line of {limit}.{} {way_out}",
+        "{what} has not started: run {id} has waited {} in the line of {limit}.{} {way_out}",
         waiting_since(facts, run),
         otherwise(tell, run),
     );
@@ -280,26 +394,45 @@ fn waits_in_line(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (
 fn waits(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason, String) {
     let id = run.id();
     let (limit, since) = (otherwise(tell, run), waiting_since(facts, run));
-    if !run.requires.is_empty() && !facts.is_met {
+    if run.requires.are_pulling() && !facts.is_met {
+        let given = run.requires.without_own();
+        let who = if given.is_empty() { String::new() } else { format!(" that has {given}") };
         let text = format!(
-            "{what} has not started: run {id} waits since {since} for a worker with {}, and no live one has \
+            "{what} has not started: run {id} has waited {since} for a worker of the queue `{}`{who}, and none asks for \
+             runs now.{limit} Who is there: punctual worker list",
+            run.queue
+        );
+        return (Reason::WaitsForQueue, text);
+    }
+    let required = run.requires.in_company();
+    if !required.is_empty() && !facts.is_met {
+        let text = format!(
+            "{what} has not started: run {id} has waited {since} for a worker with {required}, and no live one has \
              that.{limit} \
-             To start one: punctual serve --labels {}; or change what the job requires.",
-            run.requires, run.requires
+             To start one: punctual serve --labels {required}; or change what the job requires."
         );
         return (Reason::WaitsForLabels, text);
     }
     if facts.is_served == Some(false) {
         let text = format!(
-            "{what} has not started: run {id} waits since {since} in the queue `{}`, which no worker \
+            "{what} has not started: run {id} has waited {since} in the queue `{}`, which no worker \
              serves.{limit} \
              To move the job: punctual job update {} --queue default",
             run.queue, facts.job.id
         );
         return (Reason::WaitsForQueue, text);
     }
+    if run.requires.are_alone() {
+        let text = format!(
+            "{what} has not succeeded yet: run {id} was lost with its worker {} times, of {LOST_MAX} at most, and may be \
+             what the workers died of. It is tried alone: it has waited {since} for a worker of the queue `{}` with room that \
+             has no other such run.{limit} To see it: punctual run get {id}",
+            run.lost, run.queue
+        );
+        return (Reason::WaitsToBeAlone, text);
+    }
     let text = format!(
-        "{what} has not started: run {id} waits since {since} for a worker with room.{limit} \
+        "{what} has not started: run {id} has waited {since} for a worker with room.{limit} \
          All workers of the queue `{}` are busy, or none is alive: punctual nodes",
         run.queue
     );
@@ -313,9 +446,10 @@ fn missed(facts: &Facts<'_>, tell: &Tell<'_>, run: &Run, what: &str) -> (Reason,
         _ => (Reason::MissedStartWindow, "start window"),
     };
     let over = run.start_by.map(|by| format!(" at {}", tell.time(by.at))).unwrap_or_default();
-    let waited = match run.requires.is_empty() {
+    let given = run.requires.without_own();
+    let waited = match given.is_empty() {
         true => format!("a worker of the queue `{}` with room", run.queue),
-        false => format!("a worker with {}", run.requires),
+        false => format!("a worker with {given}"),
     };
     let text = format!(
         "{what} was missed: run {id} waited for {waited}, and its {limit} was over{over} before one took \
@@ -410,6 +544,18 @@ pub(super) fn by_entry(facts: &Facts<'_>, tell: &Tell<'_>, entry: &LedgerEntry) 
             Reason::SkippedCancel,
             format!("was to be caught up with, and that operation was cancelled at {decided}"),
         ),
+        Fate::SkippedCalendar => {
+            let calendars = match facts.excluded_by.is_empty() {
+                true => facts.job.spec.schedule.calendars.join(", "),
+                false => facts.excluded_by.join(", "),
+            };
+            (
+                Reason::ExcludedByCalendar,
+                format!(
+                    "was skipped at {decided}: a calendar excludes it ({calendars}), which was changed after the slot had been planned"
+                ),
+            )
+        }
         Fate::SkippedOverlap => {
             let ahead =
                 facts.ahead.map(|ahead| format!(" (run {} is open now)", ahead.id())).unwrap_or_default();
@@ -422,6 +568,33 @@ pub(super) fn by_entry(facts: &Facts<'_>, tell: &Tell<'_>, entry: &LedgerEntry) 
                 ),
             )
         }
+        Fate::Throttled(cap) => {
+            let whose = match cap {
+                Cap::Tenant => "of its tenant waited",
+                Cap::All => "waited in all",
+            };
+            (
+                Reason::Throttled,
+                format!("was throttled at {decided}: as many runs {whose} as may ({cap} of the server)"),
+            )
+        }
+        Fate::MissedNoWorker => (
+            Reason::MissedNoWorker,
+            format!(
+                "was missed: it is for every worker that serves the queue `{}` and has what the job requires, \
+                 and at {decided} none did",
+                facts.job.spec.queue
+            ),
+        ),
+    };
+    let again = match entry.fate {
+        // A backfill goes by the calendar, too.
+        Fate::SkippedCalendar => format!("To run it all the same: punctual job trigger {}", facts.job.id),
+        // A broadcast is not filled in afterwards.
+        Fate::MissedNoWorker => {
+            format!("When there are workers: punctual job trigger {}", facts.job.id)
+        }
+        _ => again,
     };
     (reason, format!("{what} {why}{range}.{} {again}", tell.next()))
 }

@@ -2,243 +2,26 @@
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
+use punctual_schedule::Schedule;
 use punctual_schedule::calendar::Calendar;
-use punctual_schedule::{Binding, Schedule, Tzdb};
 
 use super::*;
-use crate::attempt::{Failure, Outcome, Report};
-use crate::id::{JobId, Sequence, ShardId, TenantId, Version, WorkerId};
-use crate::job::{Before, Change, Lane, Spec, Target};
+use crate::id::Version;
+use crate::job::{Before, Change};
+use crate::labels::Labels;
 use crate::ledger::Fate;
+use crate::policy::backlog::Cap;
+use crate::policy::breaker::Stage;
 use crate::policy::catch_up::CatchUp;
-use crate::policy::gate::Allowance;
-use crate::policy::limit::{Allowed, Key, Limited, Limits};
+use crate::policy::limit::Limits;
 use crate::policy::overlap::Overlap;
-use crate::policy::retention::Retention;
-use crate::run::{Cause, Lease, Limit, RunState, StartBy, WaitingFor};
+use crate::run::{Lease, Limit, NEVER, RunState, StartBy, WaitingFor};
 
-/// A time of the day on which everything happens, by UTC.
-fn at(time: &str) -> Timestamp {
-    format!("2026-06-02T{time}Z").parse().expect("a time")
-}
+mod case;
 
-/// What the facts refer to; a case changes what it is about.
-struct Case {
-    now: Timestamp,
-    asked: Option<Timestamp>,
-    left_out: Option<&'static str>,
-    job: Job,
-    calendar: Option<Calendar>,
-    run: Option<Run>,
-    attempts: Vec<Attempt>,
-    is_dead_letter: bool,
-    entry: Option<LedgerEntry>,
-    ahead: Option<Run>,
-    is_over: bool,
-    fired: u64,
-    is_met: bool,
-    is_served: Option<bool>,
-    owner: Option<&'static str>,
-}
-
-fn paris(text: &str) -> Schedule {
-    let mut schedule = Schedule::parse(text).expect("valid");
-    schedule.timezone = "Europe/Paris".into();
-    schedule
-}
-
-/// Daily at nine in Paris, which is seven by UTC; registered the day before, asked about at noon.
-fn case() -> Case {
-    let schedule = paris("0 9 * * *");
-    let created_at = at("07:00:00") - SignedDuration::from_hours(23);
-    let job = Job {
-        id: JobId::new(created_at, ShardId(1), 1),
-        tenant: TenantId::DEFAULT,
-        version: Version::FIRST,
-        state: JobState::Active,
-        spec: Spec::new("report", schedule, Target::Discard),
-        created_at,
-        updated_at: created_at,
-        carried: None,
-        changes: Vec::new(),
-    };
-    Case {
-        now: at("12:00:00"),
-        asked: Some(at("07:00:00")),
-        left_out: None,
-        job,
-        calendar: None,
-        run: None,
-        attempts: Vec::new(),
-        is_dead_letter: false,
-        entry: None,
-        ahead: None,
-        is_over: false,
-        fired: 0,
-        is_met: true,
-        is_served: Some(true),
-        owner: Some("node-1"),
-    }
-}
-
-fn worker() -> WorkerId {
-    WorkerId::new(at("00:00:00"), 7)
-}
-
-/// A run of the slot at nine, born at a time.
-fn run(job: &Job, born_at: Timestamp, state: RunState) -> Run {
-    Run {
-        sequence: Sequence::first_at(born_at, 0),
-        job: job.id,
-        tenant: job.tenant,
-        version: job.version,
-        cause: Cause::Schedule,
-        scheduled_for: at("07:00:00"),
-        part: 0,
-        state,
-        available_at: at("07:00:00"),
-        start_by: None,
-        attempt: 0,
-        charged: 0,
-        lost: 0,
-        kind: None,
-        queue: "default".into(),
-        requires: Default::default(),
-        retention: Retention::Week,
-        lane: Lane::Standard,
-        priority: 0,
-        started_at: None,
-        finished_at: None,
-        reason: None,
-        redriven_at: None,
-        turn_at: None,
-        is_cancel_requested: false,
-        correlation_id: None,
-        limits: Limits::NONE,
-        passed: 0,
-    }
-}
-
-/// A run stands in the line of a rule, or of its job's own limit.
-fn limited(rule: &str, max: Option<NonZeroU32>) -> Limits {
-    let allowed = match max {
-        Some(max) => Allowed::Own(Allowance { max: Some(max), rate: None }),
-        None => Allowed::Rule(rule.into()),
-    };
-    Limits::new(vec![Limited { key: Key(1), breadth: 0, holds_retries: false, allowed }])
-}
-
-fn attempt(number: u32, claimed_at: Timestamp, error: Option<&str>) -> Attempt {
-    let error = error.map(|message| Failure {
-        code: "http_status".into(),
-        message: message.into(),
-        is_retryable: true,
-        retry_after: None,
-    });
-    let outcome = if error.is_some() { Outcome::Failed } else { Outcome::Succeeded };
-    let finished_at = claimed_at + SignedDuration::from_millis(250);
-    let report = Report {
-        outcome,
-        started_at: claimed_at,
-        finished_at,
-        error,
-        output: None,
-        status: None,
-        phases: Vec::new(),
-    };
-    Attempt { number, worker: worker(), claimed_at, report: Some(report) }
-}
-
-impl Case {
-    fn with(mut self, change: impl FnOnce(&mut Case)) -> Self {
-        change(&mut self);
-        self
-    }
-
-    /// The slot got a run.
-    fn ran(self, born: &str, state: RunState, change: impl FnOnce(&mut Run)) -> Self {
-        let mut run = run(&self.job, at(born), state);
-        change(&mut run);
-        self.with(|case| case.run = Some(run))
-    }
-
-    fn accounted(self, fate: Fate, slots: u64) -> Self {
-        let (job, tenant) = (self.job.id, self.job.tenant);
-        let from = at("07:00:00") - SignedDuration::from_hours(24 * (slots as i64 - 1));
-        let to = at("07:00:00");
-        self.with(|case| {
-            case.entry = Some(LedgerEntry { job, tenant, from, to, slots, fate, decided_at: at("08:30:00") });
-        })
-    }
-
-    fn answer(&self) -> Answer {
-        let tzdb = Tzdb::bundled();
-        let calendars =
-            self.calendar.iter().map(|calendar| ("holidays".to_string(), Arc::new(calendar.clone())));
-        let binding = Binding { calendars: Arc::new(calendars.collect()), ..Binding::default() };
-        let bind = |schedule: &Schedule| schedule.timetable(&tzdb, &binding).expect("valid");
-        let then = self.job.schedule_at(self.asked.unwrap_or(self.now));
-        let timetable = then.map(|(schedule, _)| bind(schedule));
-        let current = bind(&self.job.spec.schedule);
-        let mut bare = self.job.spec.schedule.clone();
-        bare.calendars.clear();
-        let bare = bind(&bare);
-        let slot = timetable.as_ref().and_then(|timetable| match self.asked {
-            Some(at) => slot_at(timetable, at),
-            None => timetable.previous_before(self.now),
-        });
-        explain(&Facts {
-            now: self.now,
-            job: &self.job,
-            at: self.asked,
-            left_out: self.left_out,
-            timetable: timetable.as_ref(),
-            replaced_at: then.and_then(|(_, replaced_at)| replaced_at),
-            current: Some(&current),
-            bare: self.calendar.is_some().then_some(&bare),
-            slot: slot.filter(|slot| *slot >= self.job.created_at || self.asked.is_some()),
-            next: current.next_after(self.now),
-            is_over: self.is_over,
-            fired: self.fired,
-            run: self.run.as_ref().map(|run| (run, &self.attempts[..])),
-            is_dead_letter: self.is_dead_letter,
-            entry: self.entry.as_ref(),
-            ahead: self.ahead.as_ref(),
-            is_met: self.is_met,
-            is_served: self.is_served,
-            owner: self.owner,
-        })
-    }
-
-    /// The answer has this reason, and its text all of these words.
-    #[track_caller]
-    fn gives(self, reason: Reason, words: &[&str]) -> Reason {
-        let answer = self.answer();
-        assert_eq!(answer.reason, reason, "{}", answer.text);
-        for word in words {
-            assert!(answer.text.contains(word), "`{word}` in: {}", answer.text);
-        }
-        assert!(!answer.text.contains('\n'), "one paragraph");
-        reason
-    }
-}
-
-fn paused(job: &mut Job, since: &str, until: Option<&str>) {
-    let pause =
-        Pause { reason: Some("move".into()), by: Some("ada".into()), since: at(since), until: until.map(at) };
-    job.state = JobState::Paused(pause);
-}
-
-fn succeeded(started: &'static str) -> impl FnOnce(&mut Run) {
-    move |run| {
-        run.attempt = 1;
-        run.started_at = Some(at(started));
-        run.finished_at = Some(at(started) + SignedDuration::from_millis(250));
-    }
-}
+use case::*;
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a catalogue")]
@@ -288,6 +71,17 @@ fn every_reason_has_its_case() {
                     "http_status: 503",
                     "punctual run cancel",
                 ],
+            ),
+        case()
+            .ran(
+                "07:00:00",
+                RunState::Running(Lease { worker: receiver(at("07:30:00")), attempt: 1, claimed_at: at("07:00:05") }),
+                |run| run.attempt = 1,
+            )
+            .with(|case| case.attempts = vec![attempt(1, at("07:00:05"), None)])
+            .gives(
+                Reason::WaitsForReport,
+                &["attempt 1", "reports by its token until 09:30", "every 20s", "punctual run cancel"],
             ),
         case()
             .ran("07:00:00", RunState::Pending(WaitingFor::Retry), |run| {
@@ -358,6 +152,18 @@ fn every_reason_has_its_case() {
         case()
             .accounted(Fate::SkippedCancel, 1)
             .gives(Reason::SkippedCancel, &["operation was cancelled at 10:30"]),
+        case().accounted(Fate::Throttled(Cap::Tenant), 3).gives(
+            Reason::Throttled,
+            &[
+                "was throttled at 10:30",
+                "as many runs of its tenant waited as may (tenant_pending_max of the server)",
+                "one of 3 from",
+                "punctual job backfill",
+            ],
+        ),
+        case()
+            .accounted(Fate::Throttled(Cap::All), 1)
+            .gives(Reason::Throttled, &["as many runs waited in all as may (pending_max"]),
         case()
             .with(|case| {
                 paused(&mut case.job, "06:00:00", None);
@@ -387,6 +193,38 @@ fn every_reason_has_its_case() {
             .with(|case| paused(&mut case.job, "06:00:00", None))
             .gives(Reason::Paused, &[slot, "is skipped: the job is paused since 08:00 by ada"]),
         case()
+            .ran("07:00:00", RunState::Pending(WaitingFor::Answer), |run| {
+                (run.attempt, run.available_at) = (1, NEVER);
+                run.start_by = Some(StartBy { at: at("13:00:00"), limit: Limit::Deadline });
+            })
+            .with(|case| case.attempts = vec![unknown(1, at("07:00:01"))])
+            .gives(
+                Reason::WaitsForAnswer,
+                &[
+                    "nobody knows whether attempt 1",
+                    "until 15:00",
+                    "unknown: the connection was closed",
+                    "punctual run answer",
+                ],
+            ),
+        case()
+            .ran("07:00:00", RunState::Succeeded, |run| {
+                (run.attempt, run.started_at) = (1, Some(at("07:00:00")));
+                run.finished_at = Some(at("08:00:00"));
+            })
+            .with(|case| case.attempts = vec![unknown(1, at("07:00:01"))])
+            .gives(Reason::RanOnTime, &["somebody answered at 10:00 that it succeeded", "unknown:"]),
+        case()
+            .ran("07:00:00", RunState::Failed, |run| run.attempt = 1)
+            .with(|case| {
+                case.is_dead_letter = true;
+                case.attempts = vec![unknown(1, at("07:00:01"))];
+            })
+            .gives(
+                Reason::Failed,
+                &["nobody knows whether the last one did its work", "punctual dead-letter redrive"],
+            ),
+        case()
             .ran("06:59:00", RunState::Pending(WaitingFor::Time), |run| run.available_at = at("13:00:00"))
             .gives(Reason::WaitsForTime, &["may start at 15:00"]),
         case()
@@ -404,7 +242,7 @@ fn every_reason_has_its_case() {
             .ran("07:00:00", RunState::Pending(WaitingFor::Limit), |run| run.limits = limited("db", None))
             .gives(
                 Reason::WaitsForLimit,
-                &["waits since 5h in the line of the limit `db`", "punctual limit list"],
+                &["has waited 5h in the line of the limit `db`", "punctual limit list"],
             ),
         case()
             .ran("07:00:00", RunState::Pending(WaitingFor::Limit), |run| {
@@ -419,11 +257,33 @@ fn every_reason_has_its_case() {
                 ],
             ),
         case()
+            .with(|case| case.breaker = Some(breaker(Stage::Open { interval: Duration::from_secs(40), asking: NonZeroU32::MIN })))
+            .ran("07:00:00", RunState::Pending(WaitingFor::Limit), |run| {
+                run.limits = Limits::NONE.with_breakers([&breaker(crowded())]);
+            })
+            .gives(
+                Reason::WaitsForBreaker,
+                &[
+                    "has waited 5h, because the breaker of `http api.example.com` is open since 09:05, next probe \
+                     by 13:59:40 (connect_failed: refused).",
+                    "punctual breaker reset \"http api.example.com\"",
+                ],
+            ),
+        case()
+            .with(|case| case.breaker = Some(breaker(crowded())))
+            .ran("07:00:00", RunState::Pending(WaitingFor::Limit), |run| {
+                run.limits = Limits::NONE.with_breakers([&breaker(crowded())]);
+            })
+            .gives(
+                Reason::WaitsForBreaker,
+                &["`http api.example.com` answers too slowly since 09:05: 8 at once go there"],
+            ),
+        case()
             .ran("07:00:00", capacity, |run| run.requires = "gpu=true".parse().expect("labels"))
             .with(|case| case.is_met = false)
             .gives(
                 Reason::WaitsForLabels,
-                &["waits since 5h for a worker with gpu=true", "punctual serve --labels gpu=true"],
+                &["has waited 5h for a worker with gpu=true", "punctual serve --labels gpu=true"],
             ),
         case()
             .ran("07:00:00", capacity, |run| {
@@ -437,7 +297,26 @@ fn every_reason_has_its_case() {
             ),
         case()
             .ran("07:00:00", capacity, |_| {})
-            .gives(Reason::WaitsForRoom, &["waits since 5h for a worker with room", "punctual nodes"]),
+            .gives(Reason::WaitsForRoom, &["has waited 5h for a worker with room", "punctual nodes"]),
+        case()
+            .ran("07:00:00", RunState::Pending(WaitingFor::Retry), |run| {
+                run.lost = 2;
+                run.requires = run.requires.alone();
+            })
+            .gives(
+                Reason::WaitsToBeAlone,
+                &["was lost with its worker 2 times, of 5 at most", "It is tried alone: it has waited 5h"],
+            ),
+        case()
+            .ran("07:00:00", capacity, |run| run.requires = "gpu=true".parse::<Labels>().expect("labels").alone())
+            .with(|case| case.is_met = false)
+            .gives(Reason::WaitsForLabels, &["for a worker with gpu=true, and", "--labels gpu=true; or"]),
+        case()
+            .ran("07:00:00", RunState::Pending(WaitingFor::Retry), |run| {
+                run.requires = run.requires.alone();
+                run.available_at = at("20:00:00");
+            })
+            .gives(Reason::Retrying, &["is tried again at 22:00"]),
         case().ran("07:00:00", RunState::Cancelled, |run| run.finished_at = Some(at("07:05:00"))).gives(
             Reason::Cancelled,
             &["ended at 09:05 before it started, because somebody asked", "punctual job trigger"],
@@ -455,6 +334,21 @@ fn every_reason_has_its_case() {
                 case.job.spec.schedule.calendars = vec!["holidays".into()];
             })
             .gives(Reason::ExcludedByCalendar, &["a calendar excludes it (holidays)", "2026-06-03 09:00"]),
+        case()
+            .with(|case| {
+                case.job.spec.schedule.calendars = vec!["holidays".into()];
+                case.excluded_by = vec!["holidays".into()];
+                case.calendar = Some(Calendar::new());
+            })
+            .accounted(Fate::SkippedCalendar, 1)
+            .gives(
+                Reason::ExcludedByCalendar,
+                &["a calendar excludes it (holidays), which was changed after"],
+            ),
+        case().accounted(Fate::MissedNoWorker, 1).gives(
+            Reason::MissedNoWorker,
+            &["every worker that serves the queue `default`", "none did", "punctual job trigger"],
+        ),
         case()
             .with(|case| {
                 case.job.spec.schedule = paris("30 2 * * *");

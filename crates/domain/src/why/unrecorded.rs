@@ -6,6 +6,7 @@ use punctual_schedule::{DstNote, Timetable};
 use super::tell::{Tell, by, span};
 use super::{Facts, Reason};
 use crate::job::JobState;
+use crate::policy::retention::Keep;
 
 pub(super) fn explain(facts: &Facts<'_>, tell: &Tell<'_>) -> (Reason, String) {
     let Some(at) = facts.slot.or(facts.at) else { return nothing_yet(facts, tell) };
@@ -172,14 +173,20 @@ fn unrecorded_slot(
             format!("{what} is still to come, in {}{spread}.", span(facts.now, fires_at)),
         );
     }
-    let kept = SignedDuration::from_hours(24 * i64::from(job.spec.policies.retention.days()));
+    let keep = job.spec.policies.retention.keep;
+    let days = keep.at_birth().days();
+    let kept = SignedDuration::from_hours(24 * i64::from(days));
     if facts.now.duration_since(slot) > kept {
+        let whose = match keep {
+            Keep::All(_) => "the history of the job is",
+            Keep::Failures(_) => "successes of the job are",
+        };
+        let unit = if days == 1 { "day" } else { "days" };
         return (
             Reason::Forgotten,
             format!(
-                "{what} is longer ago than the history of the job is kept ({} days): if it got a run, that \
+                "{what} is longer ago than {whose} kept ({days} {unit}): if it got a run, that \
                  is forgotten, and if it got none, the ledger would say so.{}",
-                job.spec.policies.retention.days(),
                 tell.next()
             ),
         );
@@ -203,9 +210,12 @@ fn unrecorded_slot(
 fn no_slot(facts: &Facts<'_>, tell: &Tell<'_>, at: Timestamp, timetable: &Timetable) -> (Reason, String) {
     let (schedule, time) = (timetable.schedule(), tell.full(at));
     if facts.bare.is_some_and(|bare| slot_at(bare, at).is_some()) {
+        let calendars = match facts.excluded_by.is_empty() {
+            true => schedule.calendars.join(", "),
+            false => facts.excluded_by.join(", "),
+        };
         let text = format!(
-            "Nothing ran at {time}: the schedule names it, and a calendar excludes it ({}).{}",
-            schedule.calendars.join(", "),
+            "Nothing ran at {time}: the schedule names it, and a calendar excludes it ({calendars}).{}",
             tell.next()
         );
         return (Reason::ExcludedByCalendar, text);

@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::backlog::Pending;
 use punctual_domain::policy::limit::Rule;
-use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
+use punctual_domain::work::{About, Presence};
+use punctual_domain::{Document, Labels, LedgerEntry, Note, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Advanced, Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Effect, Error,
-    Firing, Heartbeat, Held, JobFilter, Lapse, Lapsed, Lists, Memory, OperationFilter, Page, PageRequest,
-    Planned, Put, Refused, RuleChange, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored,
-    Subject, Trigger,
+    Advanced, Answering, Attendance, Cancellation, Claim, Concluded, Conclusion, DocumentChange, Due,
+    DuePage, DueQuery, Effect, Error, Firing, Heartbeat, Held, JobFilter, Lapse, Lapsed, Lists, Memory,
+    OperationFilter, Page, PageRequest, Planned, Put, Queue, Refused, RuleChange, RunDetail, RunFilter,
+    Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 type Hook = Box<dyn FnOnce() + Send>;
@@ -28,12 +31,18 @@ pub(crate) struct Between {
     pub(crate) each_step: Mutex<Option<Box<dyn Fn() + Send>>>,
     /// What is written is committed, and the caller hears of a failure.
     pub(crate) loses_answers: AtomicBool,
+    /// The next write is committed, and its caller waits for an answer that does not come.
+    pub(crate) hangs: AtomicBool,
+    /// What is written is committed, and the caller hears of a failure, for documents alone.
+    pub(crate) loses_documents: AtomicBool,
     /// Asked once when the next run may be claimed, it fails.
     pub(crate) loses_sight: AtomicBool,
     /// Nobody is told which runs may not start any more.
     pub(crate) hides_lapsed: AtomicBool,
     /// Nothing is done or answered.
     pub(crate) is_down: AtomicBool,
+    /// This alone is not done or answered.
+    pub(crate) fails: Mutex<Option<&'static str>>,
     /// How often it was asked.
     pub(crate) calls: AtomicUsize,
     /// Whatever this operation does meets something damaged.
@@ -44,6 +53,8 @@ pub(crate) struct Between {
     pub(crate) planned: AtomicUsize,
     /// How far the store's own clock is ahead of the caller's.
     pub(crate) stores_clock_ahead: Mutex<SignedDuration>,
+    /// Done once, before the next claim of what is tried alone.
+    pub(crate) before_alone: Mutex<Option<Hook>>,
     /// What lists are read from, if not from the store.
     pub(crate) copy: Option<Old>,
 }
@@ -97,14 +108,18 @@ impl Between {
             before_step: Mutex::default(),
             each_step: Mutex::default(),
             loses_answers: AtomicBool::new(false),
+            hangs: AtomicBool::new(false),
+            loses_documents: AtomicBool::new(false),
             loses_sight: AtomicBool::new(false),
             hides_lapsed: AtomicBool::new(false),
             is_down: AtomicBool::new(false),
+            fails: Mutex::default(),
             calls: AtomicUsize::new(0),
             damages: Mutex::default(),
             page_max: AtomicUsize::new(usize::MAX),
             planned: AtomicUsize::new(0),
             stores_clock_ahead: Mutex::default(),
+            before_alone: Mutex::default(),
             copy: None,
         }
     }
@@ -112,6 +127,13 @@ impl Between {
     fn reach(&self) -> Result<(), Error> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         match self.is_down.load(Ordering::Relaxed) {
+            true => Err(Error::Unavailable { reason: "it is down".into() }),
+            false => Ok(()),
+        }
+    }
+
+    fn fail(&self, verb: &str) -> Result<(), Error> {
+        match *self.fails.lock().unwrap() == Some(verb) {
             true => Err(Error::Unavailable { reason: "it is down".into() }),
             false => Ok(()),
         }
@@ -138,6 +160,15 @@ macro_rules! between {
 
             fn is_shared(&self) -> bool {
                 self.store.is_shared()
+            }
+
+            fn pending(&self, tenant: TenantId) -> Pending {
+                self.store.pending(tenant)
+            }
+
+            async fn count_pending(&self) -> Result<Pending, Error> {
+                self.reach()?;
+                self.store.count_pending().await
             }
 
             fn lists(&self) -> Option<&dyn Lists> {
@@ -177,11 +208,33 @@ macro_rules! between {
                 }
             }
 
+            async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Vec<Run>, Error> {
+                self.reach()?;
+                self.fail("claim")?;
+                if claim.labels.are_alone() && let Some(before) = self.before_alone.lock().unwrap().take() {
+                    before();
+                }
+                self.store.claim(claim, now).await
+            }
+
             async fn lapsed(&self, shards: &Shards, now: Timestamp, limit: usize) -> Result<Lapsed, Error> {
                 self.reach()?;
                 match self.hides_lapsed.load(Ordering::Relaxed) {
                     true => Ok(Lapsed::default()),
                     false => self.store.lapsed(shards, now, limit).await,
+                }
+            }
+
+            async fn put_documents(
+                &self,
+                changes: Vec<DocumentChange>,
+                now: Timestamp,
+            ) -> Result<Vec<Result<Option<Document>, Refused>>, Error> {
+                self.reach()?;
+                let answer = self.store.put_documents(changes, now).await;
+                match self.loses_documents.load(Ordering::Relaxed) {
+                    true => Err(Error::Unavailable { reason: "the connection broke off".into() }),
+                    false => self.answer(answer),
                 }
             }
 
@@ -205,11 +258,16 @@ macro_rules! between {
 
             $(async fn $write(&self, $($written: $given),*) -> Result<$told, Error> {
                 self.reach()?;
-                self.answer(self.store.$write($($written),*).await)
+                let answer = self.store.$write($($written),*).await;
+                if self.hangs.swap(false, Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
+                self.answer(answer)
             })+
 
             $(async fn $verb(&self, $($name: $type),*) -> Result<$answer, Error> {
                 self.reach()?;
+                self.fail(stringify!($verb))?;
                 self.store.$verb($($name),*).await
             })+
         }
@@ -218,15 +276,23 @@ macro_rules! between {
 
 between! {
     writes {
-        fn put_jobs(puts: Vec<Put>, now: Timestamp) -> Vec<Result<(), Refused>>;
+        fn put_born(puts: Vec<Put>, now: Timestamp) -> Vec<Result<Option<Run>, Refused>>;
         fn trigger(triggers: Vec<Trigger>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn fire(firings: Vec<Firing>, now: Timestamp) -> Vec<Result<Vec<Run>, Refused>>;
+        fn note(notes: Vec<Note>, now: Timestamp) -> Vec<Result<(), Refused>>;
         fn complete(conclusions: Vec<Conclusion>, now: Timestamp) -> Vec<Result<Concluded, Refused>>;
         fn cancel(cancellations: Vec<Cancellation>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn lapse(lapses: Vec<Lapse>, now: Timestamp) -> Vec<Result<Run, Refused>>;
+        fn answer(answers: Vec<Answering>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn redrive(runs: &[RunId], now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn put_rules(changes: Vec<RuleChange>, now: Timestamp) -> ();
     }
+    fn introduce(worker: WorkerId, about: About, now: Timestamp) -> bool;
+    fn workers(tenant: Option<TenantId>) -> Vec<Presence>;
+    fn addressed() -> Vec<Labels>;
+    fn suspected() -> Vec<WorkerId>;
+    fn queues(tenant: Option<TenantId>) -> Vec<Queue>;
+    fn dismiss(worker: WorkerId, now: Timestamp) -> ();
     fn acquire(owner: WorkerId, shards: Shards, ttl: Duration, now: Timestamp) -> Vec<(ShardId, Epoch)>;
     fn attend(attendance: Attendance, ttl: Duration, now: Timestamp) -> ();
     fn hand_over(owner: WorkerId, shards: Vec<(ShardId, WorkerId)>, ttl: Duration, now: Timestamp) -> ();
@@ -242,8 +308,9 @@ between! {
     fn remember(requests: Vec<Subject>, now: Timestamp) -> Vec<Result<(), Refused>>;
     fn count_due(from: Timestamp, to: Timestamp, limit: usize) -> usize;
     fn is_due(entries: &[Due]) -> Vec<bool>;
-    fn claim(claim: Claim, now: Timestamp) -> Vec<Run>;
+    fn checkpoints(runs: &[RunId]) -> Vec<Option<Box<str>>>;
     fn heartbeat(worker: WorkerId, held: Vec<Held>, now: Timestamp) -> Heartbeat;
+    fn asked_to_stop(worker: WorkerId, held: &[Held]) -> Vec<Held>;
     fn expired(lease: Duration, now: Timestamp, limit: usize) -> Vec<Run>;
     fn rules() -> Vec<Rule>;
     fn advance(shards: &Shards, now: Timestamp, limit: usize) -> Advanced;
@@ -255,6 +322,8 @@ between! {
     fn runnable(shards: &Shards, now: Timestamp, limit: usize) -> Runnable;
     fn operation(id: OperationId) -> Option<Operation>;
     fn operations(filter: &OperationFilter, page: PageRequest<OperationId>) -> Page<Operation, OperationId>;
+    fn document(kind: document::Kind, tenant: TenantId, name: &str) -> Option<Document>;
+    fn documents(kind: document::Kind, tenant: Option<TenantId>, after: Option<(TenantId, String)>, limit: usize) -> Vec<Document>;
     fn put_tenant(name: &TenantName, now: Timestamp) -> Tenant;
     fn tenants() -> Vec<Tenant>;
 }

@@ -101,6 +101,7 @@ impl World {
             let fired = block_on(self.engine.fire(entries, &self.epochs, room.clone())).unwrap();
             all.runs.extend(fired.runs);
             all.missed += fired.missed;
+            all.throttled += fired.throttled;
             all.stale += fired.stale;
             all.operations += fired.operations;
             all.next = fired.next;

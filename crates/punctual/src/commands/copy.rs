@@ -58,9 +58,11 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
         copy(from.transfer(), to.transfer(), arguments.page, now, &mut |progress| show(&bar, progress)).await;
     bar.finish_and_clear();
     let report = copied.map_err(failed)?;
-    // Before nodes may start, or the first one would make a secret of its own.
-    if let Some(secret) = from.secret().await? {
-        to.set_secret(&secret).await?;
+    // Before nodes may start, or the first one would make secrets of its own.
+    for name in secret::ALL {
+        if let Some(text) = from.secret(name).await? {
+            to.set_secret(name, &text).await?;
+        }
     }
     to.transfer().finish().await.map_err(|error| failed(CopyError::To(error)))?;
     match arguments.output {
@@ -122,23 +124,24 @@ impl Side {
         }
     }
 
-    /// The secret that signs callbacks, if one was made.
-    async fn secret(&self) -> Result<Option<String>, Failure> {
+    /// A secret, if one was made.
+    async fn secret(&self, name: &str) -> Result<Option<String>, Failure> {
         match self {
-            Side::Directory(path, _) => Ok(secret::read(path)?),
+            Side::Directory(path, _) => Ok(secret::read(path, name)?),
             Side::Database(side) => {
-                let value = side.setting(secret::FILE).await.context("read the signing secret")?;
-                let text = value.map(String::from_utf8).transpose().context("read the signing secret")?;
+                let value = side.setting(name).await.with_context(|| format!("read the {name}"))?;
+                let text =
+                    value.map(String::from_utf8).transpose().with_context(|| format!("read the {name}"))?;
                 Ok(text)
             }
         }
     }
 
-    async fn set_secret(&self, text: &str) -> Result<(), Failure> {
+    async fn set_secret(&self, name: &str, text: &str) -> Result<(), Failure> {
         match self {
-            Side::Directory(path, _) => secret::write(path, text)?,
+            Side::Directory(path, _) => secret::write(path, name, text)?,
             Side::Database(side) => {
-                side.set(secret::FILE, text.as_bytes()).await.context("write the signing secret")?;
+                side.set(name, text.as_bytes()).await.with_context(|| format!("write the {name}"))?;
             }
         }
         Ok(())

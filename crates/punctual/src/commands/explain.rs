@@ -1,22 +1,26 @@
 //! `punctual explain`: what a schedule means and when its next slots are.
 //!
-//! Needs no server. Promise: it answers with the same code that fires jobs, so what it shows is
+//! Needs no server, unless a calendar of one is named. Promise: it answers with the same code that fires jobs, so what it shows is
 //! what happens.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::{Offset, TimeZone};
+use punctual_api::calendar::CalendarSpec;
+use punctual_schedule::calendar::{Calendars, OnExcluded};
 use punctual_schedule::cron::Dialect;
 use punctual_schedule::every::Origin;
 use punctual_schedule::{Binding, Error, Kind, Schedule, Seed, Source, Timetable, Tzdb, dst};
 use serde::Serialize;
 
 use super::output::{self, Format};
-use super::tzdata;
+use super::remote::{self, Remote};
+use super::{calendar, tzdata};
 use crate::failure::Failure;
 
 /// Show what a schedule means and when its next slots are
@@ -63,9 +67,31 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", env = "PUNCTUAL_TZDATA")]
     tzdata: Option<PathBuf>,
 
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    /// A calendar of the server that must allow a slot; may be repeated
+    #[arg(long = "calendar", value_name = "NAME")]
+    calendars: Vec<String>,
+
+    /// A file with a calendar as JSON that must allow a slot; may be repeated
+    #[arg(long, value_name = "FILE")]
+    calendar_file: Vec<PathBuf>,
+
+    /// What happens to slots that a calendar excludes
+    #[arg(long, value_enum, default_value_t = Excluded::Skip)]
+    on_excluded: Excluded,
+
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// [`OnExcluded`] on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Excluded {
+    /// Do not run
+    Skip,
+    /// Run on the next allowed day, same time of day
+    Next,
+    /// Run on the previous allowed day, same time of day
+    Previous,
 }
 
 /// [`dst::Gap`] on the command line.
@@ -115,13 +141,15 @@ struct Explanation {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let schedule = parse(arguments)?;
+    let mut schedule = parse(arguments)?;
     let tzdb = tzdata::open(arguments.tzdata.as_deref())?;
+    let calendars = calendars(arguments, &tzdb)?;
+    schedule.calendars = calendars.keys().cloned().collect();
     let from = arguments.from.unwrap_or_else(Timestamp::now);
     let binding = Binding {
         seed: Seed::of(arguments.job_id.as_deref().unwrap_or_default()),
         registered_at: from,
-        ..Binding::default()
+        calendars: Arc::new(calendars),
     };
     let timetable = schedule.timetable(&tzdb, &binding).map_err(|error| refused(&error, arguments))?;
     // A job that runs when it is registered has its first slot at that very instant.
@@ -143,13 +171,38 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         warnings: warnings(&timetable, after, arguments),
         tzdata: tzdb.version().map(str::to_string),
     };
-    match arguments.output {
+    match arguments.remote.output {
         Format::Json => {
             let json = serde_json::to_string_pretty(&explanation).map_err(anyhow::Error::from)?;
             output::print(&format!("{json}\n"))
         }
         Format::Table => output::print(&page(&explanation, &timetable, &slots, &tzdb)),
     }
+}
+
+/// The calendars of files and of the server.
+fn calendars(arguments: &Arguments, tzdb: &Tzdb) -> Result<Calendars, Failure> {
+    let mut calendars = Calendars::new();
+    let mut add = |name: &str, spec: &CalendarSpec| {
+        let calendar = spec.to_domain("calendar", tzdb).map_err(|unread| {
+            Failure::Input(format!("calendar {name}: {}", punctual_api::bulk::first_wrong(&unread)))
+        })?;
+        calendars.insert(name.to_string(), Arc::new(calendar));
+        Ok::<_, Failure>(())
+    };
+    for path in &arguments.calendar_file {
+        add(&path.display().to_string(), &calendar::from_file(path)?)?;
+    }
+    if !arguments.calendars.is_empty() {
+        let client = arguments.remote.client()?;
+        remote::run(async {
+            for name in &arguments.calendars {
+                add(name, &client.calendar(name).await?.value.spec)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(calendars)
 }
 
 fn instant(text: &str) -> Result<Timestamp, String> {
@@ -174,6 +227,11 @@ fn parse(arguments: &Arguments) -> Result<Schedule, Failure> {
     let mut schedule = Schedule::parse_dialect(&arguments.expression, dialect)
         .map_err(|error| refused(&error, arguments))?;
     schedule.timezone.clone_from(&arguments.timezone);
+    schedule.on_excluded = match arguments.on_excluded {
+        Excluded::Skip => OnExcluded::Skip,
+        Excluded::Next => OnExcluded::Next,
+        Excluded::Previous => OnExcluded::Previous,
+    };
     schedule.dst = dst::Policy {
         gap: match arguments.dst_gap {
             Gap::After => dst::Gap::After,

@@ -1,7 +1,11 @@
 //! One file per command.
 
+pub(crate) mod alert;
 pub(crate) mod backup;
+pub(crate) mod batch;
 pub(crate) mod bench;
+pub(crate) mod breaker;
+pub(crate) mod calendar;
 pub(crate) mod check;
 pub(crate) mod copy;
 pub(crate) mod dead_letter;
@@ -15,6 +19,7 @@ pub(crate) mod moment;
 pub(crate) mod node;
 pub(crate) mod operation;
 pub(crate) mod output;
+pub(crate) mod queue;
 pub(crate) mod remote;
 pub(crate) mod restore;
 pub(crate) mod run;
@@ -22,3 +27,4 @@ mod secret;
 pub(crate) mod serve;
 pub(crate) mod tenant;
 pub(crate) mod tzdata;
+pub(crate) mod worker;

@@ -103,6 +103,7 @@ fn page(operation: &Operation, now: Timestamp) -> String {
     fact("queue", filter.and_then(|filter| filter.queue.clone()));
     fact("jobs", operation.jobs.as_ref().map(json));
     fact("runs", operation.runs.as_ref().map(json));
+    fact("calendar", operation.calendar.clone());
     fact("patch", operation.patch.as_ref().map(|patch| output::safe(patch.as_str())));
     fact("done", Some(done(operation)));
     fact("failed", Some(operation.failed.to_string()));

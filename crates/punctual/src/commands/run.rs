@@ -4,16 +4,19 @@ use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::Cell;
 use jiff::Timestamp;
 use punctual_api::bulk::{CancelRuns, OpenRunFilter};
-use punctual_api::run::{Attempt, Output, Run, RunSummary};
+use punctual_api::report::AttemptEnd;
+use punctual_api::run::{Attempt, Output, Run, RunLogLine, RunSummary};
+use punctual_api::worker::ResultError;
 use punctual_client::{JobRef, Many, RunFilter};
 
 use super::dead_letter::time;
 use super::many::{self, Asked, How};
+use super::output::Format;
 use super::remote::{self, Paging, Remote};
 use super::{moment, output};
 use crate::failure::{EXIT_CODES, Failure};
 
-/// List, read, cancel and retry runs
+/// List, read, follow, cancel, retry, answer for and complete runs
 #[derive(Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
@@ -49,6 +52,17 @@ enum Command {
         /// The run's id
         run: String,
     },
+    /// Show what the attempts of a run wrote, oldest lines first
+    Log {
+        /// The run's id
+        run: String,
+        /// Of this attempt; of all
+        #[arg(long, value_name = "N")]
+        attempt: Option<u32>,
+        /// Go on until the run is over
+        #[arg(long, short)]
+        follow: bool,
+    },
     /// End a waiting run, or ask a running one to stop
     Cancel {
         /// The run's id
@@ -62,6 +76,48 @@ enum Command {
         /// The run's id
         run: String,
     },
+    /// Say what became of a run that waits for an answer
+    #[command(after_help = "Examples:
+  punctual run list --waiting-for answer
+  punctual run answer RUN succeeded")]
+    Answer {
+        /// The run's id
+        run: String,
+        /// Try it again; it did its work; or it did not
+        #[arg(value_enum)]
+        answer: Said,
+    },
+    /// Say what became of a run whose receiver reports later
+    #[command(after_help = "Examples:
+  punctual run complete RUN succeeded --token \"$PUNCTUAL_COMPLETION_TOKEN\"
+  punctual run complete RUN failed --message 'disk full'")]
+    Complete {
+        /// The run's id
+        run: String,
+        /// What became of it
+        #[arg(value_enum)]
+        outcome: Ended,
+        /// The token that the call had
+        #[arg(long, env = "PUNCTUAL_COMPLETION_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+        token: String,
+        /// What it says, which the run keeps as its output
+        #[arg(long, value_name = "TEXT")]
+        result: Option<String>,
+        /// Why it failed
+        #[arg(long, value_name = "TEXT")]
+        message: Option<String>,
+        /// It failed, and another attempt would not help
+        #[arg(long)]
+        for_good: bool,
+    },
+}
+
+/// How a receiver says that its attempt ended.
+#[derive(Clone, Copy, ValueEnum)]
+enum Ended {
+    Succeeded,
+    Failed,
+    Cancelled,
 }
 
 #[derive(Subcommand)]
@@ -128,6 +184,16 @@ enum WaitingFor {
     Retry,
     EarlierRun,
     Limit,
+    Answer,
+}
+
+/// What somebody says about a run.
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Said {
+    Retry,
+    Succeeded,
+    Failed,
 }
 
 /// The word of a choice, as the API has it.
@@ -163,6 +229,19 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
             remote.show_list(client.runs(&filter), paging, table).await
         }
         Command::Get { run } => remote.show(&client.run(run).await?, page),
+        Command::Log { run, attempt, follow } => {
+            let mut lines = client.run_log(run, *attempt, *follow).limit(1_000);
+            while let Some(page) = lines.next_page().await? {
+                for line in &page.items {
+                    let text = match remote.output {
+                        Format::Json => format!("{}\n", line.text()),
+                        Format::Table => written(&line.value),
+                    };
+                    output::print(&text)?;
+                }
+            }
+            Ok(())
+        }
         Command::Cancel { run } => remote.show(&client.cancel_run(run).await?, |run, _| {
             match run.is_cancel_requested && run.finished_at.is_none() {
                 true => format!("run {} is asked to stop\n", run.id),
@@ -193,6 +272,34 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
         Command::Retry { run } => remote.show(&client.retry_run(run).await?, |run, _| {
             format!("run {} is {}; its next attempt is number {}\n", run.id, run.state, run.attempt + 1)
         }),
+        Command::Answer { run, answer } => {
+            let answered = client.answer_run(run, &word(*answer)).await?;
+            remote.show(&answered, |run, _| match answer {
+                Said::Retry => {
+                    format!(
+                        "run {} is {}; its next attempt is number {}\n",
+                        run.id,
+                        run.state,
+                        run.attempt + 1
+                    )
+                }
+                Said::Succeeded | Said::Failed => format!("run {} is {}\n", run.id, run.state),
+            })
+        }
+        Command::Complete { run, outcome, token, result, message, for_good } => {
+            let is_told = message.is_some() || *for_good;
+            let error = is_told.then(|| ResultError {
+                message: Some(message.clone().unwrap_or_else(|| "the receiver says no more".into())),
+                is_retryable: Some(!for_good),
+                ..ResultError::default()
+            });
+            let (outcome, output) = (Some(word(*outcome)), result.clone());
+            let end = AttemptEnd { outcome, output, error, ..AttemptEnd::default() };
+            remote.show(&client.complete_run(run, token, &end).await?, |taken, _| {
+                let state = taken.state.as_deref().unwrap_or_default();
+                format!("attempt {} of run {} is over; the run is {state}\n", taken.attempt, taken.run_id)
+            })
+        }
     }
 }
 
@@ -237,14 +344,23 @@ fn page(run: &Run, now: Timestamp) -> String {
             let limit = limit.unwrap_or_default();
             format!("{}, waits for {what} until {}{limit}", summary.state, moment::full(at, now))
         }
+        (Some(what), None) if what == "answer" => {
+            let limit = summary.start_by.map(|by| format!(" until {}", moment::full(by, now)));
+            format!("{}, waits for an answer{}", summary.state, limit.unwrap_or_default())
+        }
         (Some(what), None) => format!("{}, waits for {what}", summary.state),
+        _ if summary.report_by.is_some() => {
+            let until = summary.report_by.map(|at| format!(" until {}", moment::full(at, now)));
+            format!("{}, waits for its report{}", summary.state, until.unwrap_or_default())
+        }
         _ if summary.is_cancel_requested && summary.finished_at.is_none() => {
             format!("{}, asked to stop", summary.state)
         }
         _ => summary.state.clone(),
     };
     fact("state", state);
-    fact("cause", summary.cause.clone());
+    let caused_by = summary.caused_by.as_ref().map(|by| format!(", by the end of run {}", by.run_id));
+    fact("cause", format!("{}{}", summary.cause, caused_by.unwrap_or_default()));
     fact("scheduled for", moment::full(summary.scheduled_for, now));
     if let Some(at) = summary.started_at {
         let late =
@@ -257,6 +373,16 @@ fn page(run: &Run, now: Timestamp) -> String {
     if let Some(at) = summary.redriven_at {
         fact("redriven", moment::full(at, now));
     }
+    if let Some(item) = &summary.item_id {
+        fact("item", item.clone());
+    }
+    if let (Some(part), Some(of)) = (summary.part, summary.parts) {
+        let worker = summary.for_worker.as_ref().map(|worker| format!(", for the worker {worker}"));
+        fact("part", format!("{part} of {of}{}", worker.unwrap_or_default()));
+    }
+    if summary.is_tried_alone {
+        fact("tried", "alone, because it was lost with its worker more than once".into());
+    }
     fact("queue", summary.queue.clone());
     if !summary.requires.is_empty() {
         fact("requires", format!("a worker with {}", output::labels(&summary.requires)));
@@ -268,6 +394,17 @@ fn page(run: &Run, now: Timestamp) -> String {
         fact("correlation id", id.clone());
     }
     fact("idempotency key", summary.idempotency_key.clone());
+    if let Some(payload) = &run.payload {
+        fact("payload", output::safe(payload.as_str()));
+    }
+    if let Some(progress) = &run.progress {
+        let percent = progress.percent.map(|percent| format!("{percent} %"));
+        let message = progress.message.as_deref().map(output::safe);
+        fact("progress", [percent, message].into_iter().flatten().collect::<Vec<_>>().join(", "));
+    }
+    if let Some(checkpoint) = &run.checkpoint {
+        fact("checkpoint", output::safe(checkpoint.as_str()));
+    }
     let mut page = output::lines(&facts);
     if !run.attempts.is_empty() {
         page.push('\n');
@@ -305,7 +442,29 @@ fn attempts(attempts: &[Attempt], is_running: bool) -> String {
     if let Some(output) = attempts.last().and_then(|attempt| attempt.output.as_ref()) {
         text.push_str(&format!("\noutput of attempt {}:\n{}\n", attempts.len(), shown(output)));
     }
+    attempts.last().map(log).into_iter().for_each(|log| text.push_str(&log));
     text
+}
+
+/// What an attempt wrote.
+fn log(attempt: &Attempt) -> String {
+    if attempt.log.is_empty() {
+        return String::new();
+    }
+    let older = match attempt.log_dropped {
+        0 => String::new(),
+        count => format!(" ({count} older lines were left out)"),
+    };
+    let mut text = format!("\nlog of attempt {}{older}:\n", attempt.number);
+    for line in &attempt.log {
+        text.push_str(&format!("{} {}\n", moment::local(line.at), output::safe(&line.text)));
+    }
+    text
+}
+
+/// A line of the log of a run: which attempt, when, what.
+fn written(line: &RunLogLine) -> String {
+    format!("{} {} {}\n", line.attempt, moment::local(line.at), output::safe(&line.text))
 }
 
 fn shown(output: &Output) -> String {
@@ -332,12 +491,18 @@ fn verdict(run: &Run) -> String {
     if run.summary.state == "missed" {
         return limit.map(|limit| format!("\nmissed: {limit}\n")).unwrap_or_default();
     }
-    if !matches!(run.summary.state.as_str(), "failed" | "timed_out") {
+    let is_asking = run.summary.waiting_for.as_deref() == Some("answer");
+    if !is_asking && !matches!(run.summary.state.as_str(), "failed" | "timed_out") {
         return String::new();
     }
     let why = run.attempts.last().and_then(|attempt| attempt.error.as_ref());
     let why = why.map(|error| format!(": {}", output::safe(&error.message))).unwrap_or_default();
     let (state, number, id) = (&run.summary.state, run.summary.attempt, &run.summary.id);
+    if is_asking {
+        return format!(
+            "\nattempt {number} is unknown{why}\nto answer: punctual run answer {id} retry, succeeded or failed\n"
+        );
+    }
     let limit = limit.map(|limit| format!("; {limit}")).unwrap_or_default();
     format!("\n{state} after attempt {number}{why}{limit}\nto try again: punctual run retry {id}\n")
 }

@@ -1,5 +1,5 @@
-//! The secret that signs callbacks: made at the first start, kept in the data directory or in the database that all
-//! nodes share.
+//! The secrets of an installation: made at the first start, kept in the data directory or in the database that all
+//! nodes share. One signs callbacks, and receivers know it; the other signs the tokens under which they report, and nobody does.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -10,24 +10,30 @@ use anyhow::{Context, Result};
 use punctual_store_postgres::Several;
 use punctual_worker::targets::http::Secret;
 
-/// The file's name, and that of the setting.
-pub(super) const FILE: &str = "signing-secret";
+/// The file's name, and that of the setting, of the one that signs callbacks.
+pub(super) const SIGNING: &str = "signing-secret";
 
-/// Reads the secret, or makes one.
-pub(super) fn load(data: &Path) -> Result<Secret> {
-    match read(data)? {
-        Some(text) => Secret::parse(&text).with_context(|| format!("read {}", data.join(FILE).display())),
+/// Of the one that signs tokens.
+pub(super) const TOKENS: &str = "token-secret";
+
+/// All of them.
+pub(super) const ALL: [&str; 2] = [SIGNING, TOKENS];
+
+/// Reads a secret, or makes one.
+pub(super) fn load(data: &Path, name: &str) -> Result<Secret> {
+    match read(data, name)? {
+        Some(text) => Secret::parse(&text).with_context(|| format!("read {}", data.join(name).display())),
         None => {
             let secret = random()?;
-            write(data, &secret.reveal())?;
+            write(data, name, &secret.reveal())?;
             Ok(secret)
         }
     }
 }
 
-/// The text of the secret, if there is one.
-pub(super) fn read(data: &Path) -> Result<Option<String>> {
-    let path = data.join(FILE);
+/// The text of a secret, if there is one.
+pub(super) fn read(data: &Path, name: &str) -> Result<Option<String>> {
+    let path = data.join(name);
     match fs::read_to_string(&path) {
         Ok(text) => Ok(Some(text.trim().into())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -35,10 +41,13 @@ pub(super) fn read(data: &Path) -> Result<Option<String>> {
     }
 }
 
-/// The secret of a cluster: the first node to start makes it.
-pub(super) async fn shared(store: &Several) -> Result<Secret> {
-    let text = store.setting(FILE, random()?.reveal().as_bytes()).await.context("read the signing secret")?;
-    let text = String::from_utf8(text).context("read the signing secret")?;
+/// A secret of a cluster: the first node to start makes it.
+pub(super) async fn shared(store: &Several, name: &str) -> Result<Secret> {
+    let text = store
+        .setting(name, random()?.reveal().as_bytes())
+        .await
+        .with_context(|| format!("read the {name}"))?;
+    let text = String::from_utf8(text).with_context(|| format!("read the {name}"))?;
     Ok(Secret::parse(&text)?)
 }
 
@@ -50,9 +59,9 @@ fn random() -> Result<Secret> {
     Ok(Secret::from_random(&bytes)?)
 }
 
-/// Writes the secret.
-pub(super) fn write(data: &Path, text: &str) -> Result<()> {
-    let path = data.join(FILE);
+/// Writes a secret.
+pub(super) fn write(data: &Path, name: &str, text: &str) -> Result<()> {
+    let path = data.join(name);
     // Complete or not there: a half-written secret would sign nothing that anybody can verify.
     let temporary = path.with_extension("new");
     let write = || -> std::io::Result<()> {

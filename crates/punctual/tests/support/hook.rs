@@ -18,7 +18,7 @@ pub(crate) struct Received {
     pub(crate) body: String,
 }
 
-/// The receiver. Paths that begin with `/fail` are answered 500, `/hang` never, `/hold` when they are released, `/slow` after
+/// The receiver. Paths that begin with `/fail` and bodies that say `"fail":true` are answered 500, `/hang` never, `/hold` when they are released, `/slow` after
 /// more than a second.
 pub(crate) struct Hook {
     pub(crate) url: String,
@@ -63,7 +63,7 @@ fn serve(stream: TcpStream, shared: &Shared) {
     let Ok(mut output) = stream.try_clone() else { return };
     let mut input = BufReader::new(stream);
     while let Some(received) = read(&mut input) {
-        let path = received.path.clone();
+        let (path, is_failing) = (received.path.clone(), received.body.contains("\"fail\":true"));
         shared.received.lock().expect("not poisoned").push(received);
         let status = match path.as_str() {
             path if path.starts_with("/hang") => loop {
@@ -72,12 +72,13 @@ fn serve(stream: TcpStream, shared: &Shared) {
             path if path.starts_with("/hold") => {
                 let is_released = shared.is_released.lock().expect("not poisoned");
                 drop(shared.released.wait_while(is_released, |is_released| !*is_released));
-                "200 OK"
+                if is_failing { "500 Internal Server Error" } else { "200 OK" }
             }
             path if path.starts_with("/slow") => {
                 std::thread::sleep(SLOW);
                 "200 OK"
             }
+            _ if is_failing => "500 Internal Server Error",
             path if path.starts_with("/fail") => "500 Internal Server Error",
             _ => "200 OK",
         };

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use punctual_testing::Clock;
 use serde_json::Value;
 
 /// A running `punctual serve`.
@@ -27,10 +28,22 @@ impl Server {
         Server::try_start(data, arguments).unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
 
+    /// The same by another clock.
+    pub(crate) fn start_by(clock: &Clock, data: &Path, arguments: &[&str]) -> Server {
+        let mut command = command();
+        clock.give(&mut command);
+        Server::try_command(command, data, arguments)
+            .unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
+    }
+
     /// The log, if it ends without listening.
-    #[allow(clippy::zombie_processes, reason = "it is waited for when the server is dropped")]
     pub(crate) fn try_start(data: &Path, arguments: &[&str]) -> Result<Server, String> {
-        let mut child = command()
+        Server::try_command(command(), data, arguments)
+    }
+
+    #[allow(clippy::zombie_processes, reason = "it is waited for when the server is dropped")]
+    fn try_command(mut command: Command, data: &Path, arguments: &[&str]) -> Result<Server, String> {
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
             .args(arguments)
@@ -93,8 +106,13 @@ impl Server {
     }
 
     /// SIGTERM, and waits for the end.
-    pub(crate) fn stop(mut self) -> (ExitStatus, String) {
+    pub(crate) fn stop(self) -> (ExitStatus, String) {
         self.signal("TERM");
+        self.wait()
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().expect("ended");
         (status, self.log())
     }

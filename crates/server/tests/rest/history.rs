@@ -1,6 +1,9 @@
 //! Runs as users see them.
 
+use std::time::Duration;
+
 use punctual_domain::attempt::Outcome;
+use serde_json::json;
 
 use crate::world::World;
 
@@ -33,6 +36,32 @@ async fn a_run_tells_its_whole_story() {
     );
     let job = world.get(&format!("/v1/jobs/{id}")).await;
     assert_eq!(job["last_run"]["id"], run["id"]);
+}
+
+#[tokio::test]
+async fn a_run_shows_what_its_attempts_say() {
+    let world = World::new().await;
+    let body = r#"{"schedule":{"now":true},"target":{"discard":{}}}"#;
+    world.call("POST /v1/jobs", body).await.expect(201);
+    let claimed = world.claim().await;
+    world.note(&claimed[0], 40, r#"{"row": 7,  "of":9}"#, &["begun", "page 4"]).await;
+    let path = format!("/v1/runs/{}", claimed[0].id());
+    let run = world.get(&path).await;
+    assert_eq!(run["progress"], json!({"percent": 40, "message": "on"}));
+    assert_eq!(run["checkpoint"], json!({"row": 7, "of": 9}));
+    let line = |text: &str| json!({"at": "2026-01-01T12:00:00Z", "text": text});
+    assert_eq!(run["attempts"][0]["log"], json!([line("begun"), line("page 4")]));
+    assert_eq!(run["attempts"][0].get("log_dropped"), None);
+    let many: Vec<String> = (0..1_001).map(|n| n.to_string()).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    world.note(&claimed[0], 90, "8", &many).await;
+    world.finish(claimed, Outcome::Succeeded, Duration::from_secs(1)).await;
+    let run = world.get(&path).await;
+    assert_eq!((&run["progress"]["percent"], run.get("checkpoint")), (&90.into(), None));
+    assert_eq!(run["attempts"][0]["log_dropped"], 3);
+    assert_eq!(run["attempts"][0]["output"]["text"], "hello");
+    let listed = &world.get("/v1/runs").await["items"][0];
+    assert!(listed.get("attempts").is_none() && listed.get("progress").is_none(), "{listed}");
 }
 
 #[tokio::test]

@@ -12,8 +12,10 @@ use http::{HeaderMap, Request, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use punctual_api::health::{Check, Version};
 use punctual_api::read::CheckTarget;
+use punctual_domain::Note;
 use punctual_domain::attempt::{Failure, Outcome, Output, Report};
 use punctual_domain::id::WorkerId;
+use punctual_domain::papers::{Line, Progress};
 use punctual_domain::run::Run;
 use punctual_domain::work::Finished;
 use punctual_engine::fire::Epochs;
@@ -134,6 +136,7 @@ impl World {
             version: Version { version: "1.2.3".into(), commit: None, tzdata: None },
             metrics: Arc::new(|| "punctual_up 1\n".into()),
             check_target: Some(check_target),
+            has_mail: true,
             limits: Limits::default(),
         };
         let epochs = Epochs::new(acquired);
@@ -149,6 +152,17 @@ impl World {
             headers: parts.headers,
             text: String::from_utf8(bytes.to_vec()).unwrap(),
         }
+    }
+
+    /// The headers of an answer, whose body may have no end.
+    pub(crate) async fn head(&self, request: Request<Body>) -> HeaderMap {
+        self.router.clone().oneshot(request).await.unwrap().headers().clone()
+    }
+
+    /// The router as a network to a server, for a caller on this machine.
+    pub(crate) fn network(&self) -> Router {
+        let peer: SocketAddr = "127.0.0.1:50000".parse().unwrap();
+        self.router.clone().layer(axum::Extension(ConnectInfo(peer)))
     }
 
     pub(crate) async fn call(&self, line: &str, body: &str) -> Reply {
@@ -184,6 +198,11 @@ impl World {
         }
     }
 
+    /// Raises, tells and ends alarms, as the loop does.
+    pub(crate) async fn look_after_alarms(&self, rounds: &mut punctual_engine::unwell::Rounds) {
+        self.engine.look_after_alarms(&self.epochs, rounds).await.unwrap();
+    }
+
     /// Ends what may not start any more, as the loop does.
     pub(crate) async fn lapse(&self) -> usize {
         self.engine.lapse(&self.epochs).await.unwrap().runs.len()
@@ -207,7 +226,8 @@ impl World {
         self.finish(claimed, Outcome::Succeeded, Duration::from_secs(seconds)).await
     }
 
-    async fn claim(&self) -> Vec<Run> {
+    /// Claims everything that waits.
+    pub(crate) async fn claim(&self) -> Vec<Run> {
         let claim = Claim {
             worker: self.worker,
             queues: Vec::new(),
@@ -218,8 +238,21 @@ impl World {
         self.store.claim(claim, self.clock.now()).await.unwrap()
     }
 
+    /// What the worker says about an attempt that it holds.
+    pub(crate) async fn note(&self, run: &Run, percent: u8, checkpoint: &str, lines: &[&str]) {
+        let line = |text: &&str| Line { at: self.clock.now(), text: (*text).into() };
+        let note = Note {
+            worker: self.worker,
+            held: run.into(),
+            progress: Some(Progress { percent: Some(percent), message: Some("on".into()) }),
+            checkpoint: Some(checkpoint.into()),
+            lines: lines.iter().map(line).collect(),
+        };
+        self.engine.note(vec![note]).await.unwrap().remove(0).unwrap();
+    }
+
     /// Ends what was claimed when it began.
-    async fn finish(&self, claimed: Vec<Run>, outcome: Outcome, took: Duration) -> usize {
+    pub(crate) async fn finish(&self, claimed: Vec<Run>, outcome: Outcome, took: Duration) -> usize {
         let mut finished = Vec::new();
         for run in claimed {
             let job =
@@ -239,6 +272,8 @@ impl World {
                 output: Some(Output { bytes: b"hello".to_vec(), is_truncated: false }),
                 status: Some(500),
                 phases: vec![("connect".into(), Duration::from_micros(1500))],
+                lines: Vec::new(),
+                is_unknown: false,
             };
             finished.push(Finished { worker: self.worker, run, job, report: Some(report) });
         }

@@ -84,7 +84,7 @@ fn one(
         let sequence: i64 = row.get(0).map_err(failed)?;
         let head = record(row).and_then(RunHead::of);
         let is_shared: bool = row.get(2).map_err(failed)?;
-        if is_shared && head.as_ref().is_ok_and(|head| head.retention != partition.retention) {
+        if is_shared && head.as_ref().is_ok_and(|head| head.retention.at_birth() != partition.retention) {
             continue;
         }
         let (passed, rest) = left.split_at(left.partition_point(|(birth, _)| *birth < sequence));

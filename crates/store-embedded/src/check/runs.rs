@@ -9,8 +9,10 @@ use rusqlite::{Connection, Row, Rows, params};
 
 use super::Checked;
 use super::listed::Listed;
+use super::papers::wrong_of;
 use crate::error::failed;
 use crate::origin::Origin;
+use crate::papers;
 use crate::partition::{KEPT, Partition, Partitions};
 use crate::row::{self, COLUMNS, Entry, millis, place};
 
@@ -36,7 +38,9 @@ fn walk(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
     tables.extend(partitions.iter().map(|partition| (partition.table(), Place::Partition(*partition))));
     let mut statements = Vec::new();
     for (table, place) in &tables {
-        match connection.prepare(&format!("select {COLUMNS} from {table} order by seq")) {
+        // Older formats have no papers, and open runs have them elsewhere.
+        let papers = if checked.format < 7 || *place == Place::Open { "null" } else { "papers" };
+        match connection.prepare(&format!("select {COLUMNS}, {papers} from {table} order by seq")) {
             Ok(statement) => statements.push((table.as_str(), *place, statement)),
             Err(error) => checked.find(table, error.to_string()),
         }
@@ -142,7 +146,21 @@ impl Side<'_> {
         let entry = row::read(row).map_err(|error| {
             checked.find(self.table, format!("run {sequence}: {error}"));
         });
-        self.next = Some((Sequence::from_i64(sequence), entry.ok()));
+        let entry = entry.ok();
+        match (papers::read(row, 2), &entry) {
+            (Err(error), _) => checked.find(self.table, format!("what run {sequence} has said: {error}")),
+            (Ok(papers), Some(entry)) => {
+                for wrong in wrong_of(&papers, &entry.run) {
+                    checked.find(self.table, format!("run {} has {wrong}", entry.run.id()));
+                }
+                if papers.checkpoint.is_some() && !entry.run.state.is_dead() {
+                    let what = format!("run {} has a checkpoint and no attempt to come", entry.run.id());
+                    checked.find(self.table, what);
+                }
+            }
+            (Ok(_), None) => {}
+        }
+        self.next = Some((Sequence::from_i64(sequence), entry));
     }
 }
 
@@ -246,8 +264,9 @@ fn ended(checked: &mut Checked, table: &str, place: Place, run: &Run) {
         checked.find(table, format!("run {id} is {} and in history", run.state.as_str()));
     }
     let Place::Partition(partition) = place else { return };
-    if run.retention != partition.retention {
-        checked.find(table, format!("run {id} is kept {} days, not as this partition", run.retention.days()));
+    let class = run.retention.of(run.state);
+    if class != partition.retention {
+        checked.find(table, format!("run {id} is kept {} days, not as this partition", class.days()));
     }
     // What ends late goes to a later partition of its class, never to an earlier one.
     if partition.to.is_some_and(|to| run.sequence >= to) {
@@ -281,12 +300,13 @@ fn listed(checked: &mut Checked, place: Place, partitions: &Partitions, run: &Ru
         }
         return;
     }
+    let is_home = |one: &Partition| one.retention == run.retention.at_birth() && one.contains(run.sequence);
     let is_at_home = match place {
-        Place::Open => {
-            partitions.iter().any(|one| one.retention == run.retention && one.contains(run.sequence))
-        }
+        Place::Open => partitions.iter().any(is_home),
         Place::Kept => false,
-        Place::Partition(partition) => partition.contains(run.sequence),
+        // That it is of another class was found before.
+        Place::Partition(partition) if run.class() != partition.retention => true,
+        Place::Partition(partition) => is_home(&partition),
     };
     if !is_at_home {
         checked.find("strays", format!("run {id} is not where it was born and not listed"));

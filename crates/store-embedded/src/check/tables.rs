@@ -15,6 +15,7 @@ use crate::origin::Origin;
 use crate::partition::{KEPT, Partition, Partitions};
 use crate::read;
 use crate::row::{millis, timestamp};
+use crate::write::load_workers;
 
 pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("shards", |checked| shards(checked, connection));
@@ -24,12 +25,16 @@ pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("job_versions", |checked| versions(checked, connection));
     checked.attempt("ready", |checked| lines(checked, connection));
     checked.attempt("limited", |checked| limited(checked, connection));
+    checked.attempt("waits", |checked| waits(checked, connection));
+    checked.attempt("backlog", |checked| backlog(checked, connection));
     checked.attempt("rules", |checked| rules(checked, connection));
+    checked.attempt("documents", |checked| documents(checked, connection));
     checked.attempt("lapses", |checked| lapses(checked, connection));
     checked.attempt("partitions", |checked| partitions(checked, connection));
     checked.attempt("ledger", |checked| ledger(checked, connection));
     checked.attempt("operations", |checked| operations(checked, connection));
     checked.attempt("meta", |_| Origin::load(connection).map(|_| ()));
+    checked.attempt("meta", |_| load_workers(connection).map(|_| ()));
 }
 
 /// Calls `see` with every row.
@@ -160,11 +165,90 @@ fn limited(checked: &mut Checked, connection: &Connection) -> Result<(), Error> 
     })
 }
 
+/// Whether the format has runs that wait apart from those that run.
+fn knows_waits(connection: &Connection) -> Result<bool, Error> {
+    let sql = "select count(*) from sqlite_schema where type = 'table' and name = 'waits'";
+    connection.query_row(sql, [], |row| row.get(0)).map_err(failed)
+}
+
+/// A run is among those that run or among those that wait, as its state says; one that waits is noted by its job.
+fn waits(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    if !knows_waits(connection)? {
+        return Ok(());
+    }
+    for (table, sql, what) in [
+        (
+            "running_runs",
+            "select h.seq from temp.heads h join running_runs r on r.seq = h.seq where not h.is_running",
+            "waits and is among those that run",
+        ),
+        (
+            "waiting_runs",
+            "select h.seq from temp.heads h join waiting_runs r on r.seq = h.seq where h.is_running",
+            "runs and is among those that wait",
+        ),
+        (
+            // A run that cannot be read has no head.
+            "waits",
+            "select w.seq from waits w left join waiting_runs r on r.seq = w.seq \
+             left join temp.heads h on h.seq = w.seq \
+             where r.seq is null or h.job is not null and (h.job, h.kind) <> (w.job, w.kind)",
+            "is noted and does not wait like that",
+        ),
+        (
+            "waits",
+            "select h.seq from temp.heads h where not h.is_running \
+             and not exists (select 1 from waits w where w.job = h.job and w.seq = h.seq)",
+            "waits and is not noted",
+        ),
+    ] {
+        each(connection, sql, |row| {
+            let run: i64 = row.get(0).map_err(failed)?;
+            checked.find(table, format!("run {run} {what}"));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// As many are counted as wait, by tenant and lane.
+fn backlog(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    if !knows_waits(connection)? {
+        return Ok(());
+    }
+    let sql = "select tenant, lane, sum(runs), sum(ready) from (\
+                   select tenant, lane, runs, ready from backlog \
+                   union all select tenant, lane, -count(*), 0 from temp.heads where not is_running group by 1, 2 \
+                   union all select tenant, lane % 8, 0, -count(*) from ready group by 1, 2) \
+               group by 1, 2 having sum(runs) <> 0 or sum(ready) <> 0";
+    each(connection, sql, |row| {
+        let (tenant, lane): (i64, i64) = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
+        let (runs, ready): (i64, i64) = (row.get(2).map_err(failed)?, row.get(3).map_err(failed)?);
+        let what = format!(
+            "of tenant {tenant} in lane {lane} {runs} too many runs are counted that wait, and {ready} for a worker"
+        );
+        checked.find("backlog", what);
+        Ok(())
+    })
+}
+
 fn rules(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
     match checked.format < 3 {
         true => Ok(()),
         false => read::rules(connection).map(|_| ()),
     }
+}
+
+fn documents(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    if checked.format < 5 {
+        return Ok(());
+    }
+    each(connection, &format!("select {} from documents", read::DOCUMENT), |row| {
+        if let Err(error) = read::read_document(row) {
+            checked.find("documents", error.to_string());
+        }
+        Ok(())
+    })
 }
 
 /// What is listed with a time to start until is an open run that waits and has it, and the other way round.

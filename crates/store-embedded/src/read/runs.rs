@@ -9,6 +9,7 @@ use rusqlite::{Connection, params};
 
 use super::search::ended_run;
 use crate::error::failed;
+use crate::papers;
 use crate::partition::Partitions;
 use crate::row::{self, COLUMNS, Entry, damaged, millis, timestamp};
 
@@ -16,11 +17,14 @@ pub(crate) fn run(connection: &Connection, id: RunId) -> Result<Option<RunDetail
     // A run ends between two reads, but not inside a snapshot.
     let snapshot = connection.unchecked_transaction().map_err(failed)?;
     let open = find(&snapshot, "open_runs", id.sequence())?.filter(|entry| entry.run.id() == id);
-    let entry = match open {
-        Some(entry) => Some(entry),
-        None => ended_run(&snapshot, &Partitions::load(&snapshot)?, id)?.map(|(entry, _)| entry),
+    let (entry, papers) = match open {
+        Some(entry) => (entry, papers::of_open(&snapshot, id.sequence())?),
+        None => match ended_run(&snapshot, &Partitions::load(&snapshot)?, id)? {
+            Some((entry, table)) => (entry, papers::of_ended(&snapshot, &table, id.sequence())?),
+            None => return Ok(None),
+        },
     };
-    Ok(entry.map(|Entry { run, attempts }| RunDetail { run, attempts }))
+    Ok(Some(RunDetail::of(entry.run, entry.attempts, papers)))
 }
 
 /// The run with a sequence in a table.

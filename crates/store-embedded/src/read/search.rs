@@ -36,16 +36,18 @@ pub(crate) fn runs(
     // Memory first: what leaves it is on disk before.
     let recent = whose.map_or(Vec::new(), |whose| recent.find(whose));
     let snapshot = connection.unchecked_transaction().map_err(failed)?;
-    let mut search = Search {
-        connection: &snapshot,
-        filter,
-        partitions: Partitions::load(&snapshot)?,
-        from: filter.born_from.map_or(i64::MIN, |from| Sequence::first_at(from, 0).as_i64()),
-        below: below(filter, page),
-        places: BinaryHeap::new(),
-        found: BinaryHeap::new(),
-        examined: 0,
+    let partitions = Partitions::load(&snapshot)?;
+    let floor = match filter.job.zip(filter.last) {
+        Some((job, last)) => {
+            let all = RunFilter { job: Some(job), ..RunFilter::default() };
+            let mut search = Search::new(&snapshot, &all, partitions.clone(), i64::MAX);
+            search.choose(whose, recent.clone())?;
+            search.ended(last.get())?
+        }
+        None => None,
     };
+    let mut search = Search::new(&snapshot, filter, partitions, below(filter, page));
+    search.floor = floor;
     search.choose(whose, recent)?;
     search.page(page.limit)
 }
@@ -61,11 +63,25 @@ struct Search<'a> {
     partitions: Partitions,
     from: i64,
     below: i64,
+    /// What has ended before this is not wanted.
+    floor: Option<Sequence>,
     /// Where to look, the place that may have the newest run first.
     places: BinaryHeap<Place>,
     /// What has been found and is not passed yet, the newest first.
     found: BinaryHeap<Candidate>,
+    /// What was found last.
+    last: Option<i64>,
     examined: usize,
+}
+
+/// What a search gives next.
+enum Next {
+    /// The next run that fits.
+    Run(Box<Run>),
+    /// As much has been looked at as one search may; the rest is below this.
+    Stopped(i64),
+    /// There are no more.
+    End,
 }
 
 /// Somewhere runs may be, at or below `upper`.
@@ -98,7 +114,22 @@ enum At {
     Unknown,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(connection: &'a Connection, filter: &'a RunFilter, partitions: Partitions, below: i64) -> Self {
+        Search {
+            connection,
+            filter,
+            partitions,
+            from: filter.born_from.map_or(i64::MIN, |from| Sequence::first_at(from, 0).as_i64()),
+            below,
+            floor: None,
+            places: BinaryHeap::new(),
+            found: BinaryHeap::new(),
+            last: None,
+            examined: 0,
+        }
+    }
+
     fn choose(&mut self, whose: Option<Whose>, recent: Vec<(i64, i64, i64, Found)>) -> Result<(), Error> {
         let is_failure = matches!(self.filter.state, Some("failed" | "timed_out"));
         match whose {
@@ -174,33 +205,55 @@ impl Search<'_> {
 
     fn page(&mut self, limit: usize) -> Result<Page<Run, Sequence>, Error> {
         let mut items: Vec<Run> = Vec::new();
-        let mut last = None;
+        loop {
+            match self.next()? {
+                Next::Run(_) if items.len() == limit => {
+                    return Ok(Page { next: items.last().map(|run| run.sequence), items });
+                }
+                Next::Run(run) => items.push(*run),
+                Next::Stopped(below) => return Ok(Page { items, next: Some(Sequence::from_i64(below)) }),
+                Next::End => return Ok(Page { items, next: None }),
+            }
+        }
+    }
+
+    /// The run that is number `count` of those that have ended, if it can be found.
+    fn ended(&mut self, count: u32) -> Result<Option<Sequence>, Error> {
+        let mut left = count;
+        loop {
+            match self.next()? {
+                Next::Run(run) if !run.state.is_ended() => {}
+                Next::Run(run) if left <= 1 => return Ok(Some(run.sequence)),
+                Next::Run(_) => left -= 1,
+                Next::Stopped(_) | Next::End => return Ok(None),
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<Next, Error> {
         loop {
             // What was found is the newest only when no place can have a newer one.
             while let Some(place) = self.places.peek()
                 && self.found.peek().is_none_or(|found| place.upper >= found.sequence)
             {
                 if self.examined >= EXAMINED_MAX {
-                    return Ok(Page { items, next: Some(Sequence::from_i64(place.upper.saturating_add(1))) });
+                    return Ok(Next::Stopped(place.upper.saturating_add(1)));
                 }
                 if let Some(place) = self.places.pop() {
                     self.look(place)?;
                 }
             }
-            let Some(candidate) = self.found.pop() else { return Ok(Page { items, next: None }) };
-            if last == Some(candidate.sequence) {
+            let Some(candidate) = self.found.pop() else { return Ok(Next::End) };
+            if self.last == Some(candidate.sequence) {
                 continue;
             }
             if self.examined >= EXAMINED_MAX {
-                return Ok(Page { items, next: Some(Sequence::from_i64(candidate.sequence + 1)) });
+                return Ok(Next::Stopped(candidate.sequence + 1));
             }
             // Of a stray, the partition of its birth knows as well; it is found in one place only.
             let Some(run) = self.resolve(candidate)? else { continue };
-            last = Some(run.sequence.as_i64());
-            if items.len() == limit {
-                return Ok(Page { next: items.last().map(|run| run.sequence), items });
-            }
-            items.push(run);
+            self.last = Some(run.sequence.as_i64());
+            return Ok(Next::Run(Box::new(run)));
         }
     }
 
@@ -265,7 +318,7 @@ impl Search<'_> {
                 continue;
             }
             let (run, _) = decode_run(Sequence::from_i64(sequence), record)?;
-            if matches(self.connection, self.filter, &run)? {
+            if self.matches(&run)? {
                 self.found.push(Candidate { sequence, at: At::Read(Box::new(run)) });
             }
         }
@@ -310,9 +363,14 @@ impl Search<'_> {
         self.examined += LOOKUP;
         let run = entry.map(|entry| entry.run);
         match run {
-            Some(run) if matches(self.connection, self.filter, &run)? => Ok(Some(run)),
+            Some(run) if self.matches(&run)? => Ok(Some(run)),
             _ => Ok(None),
         }
+    }
+
+    fn matches(&self, run: &Run) -> Result<bool, Error> {
+        let is_shown = !run.state.is_ended() || self.floor.is_none_or(|floor| run.sequence >= floor);
+        Ok(is_shown && matches(self.connection, self.filter, run)?)
     }
 }
 

@@ -91,7 +91,8 @@ impl Cells {
         Ok(cells)
     }
 
-    /// Where an ended run goes: where it was born, unless it ended so late that it would be forgotten too soon there.
+    /// Where an ended run goes: where it was born, unless it ended in another class, or so late that it would be forgotten
+    /// too soon there.
     pub(super) fn ended(
         &mut self,
         connection: &Connection,
@@ -99,9 +100,10 @@ impl Cells {
         ended_at: Timestamp,
         now: Timestamp,
     ) -> Result<Place, Error> {
-        let home = Cell::at(run.retention, run.sequence.born_at());
-        let is_stray = ended_at.duration_since(home.end()) > period(run.retention);
-        let cell = if is_stray { Cell::at(run.retention, ended_at) } else { home };
+        let (born, class) = (run.retention.at_birth(), run.class());
+        let home = Cell::at(born, run.sequence.born_at());
+        let is_stray = class != born || ended_at.duration_since(home.end()) > period(born);
+        let cell = if is_stray { Cell::at(class, ended_at) } else { home };
         // Partitions of that time are gone: it is there as a dead letter, or about to be forgotten.
         if cell.is_over(now) {
             return Ok(Place { partition: KEPT, is_stray: true });
@@ -117,7 +119,7 @@ impl Cells {
         run: &Run,
         now: Timestamp,
     ) -> Result<Place, Error> {
-        let home = Cell::at(run.retention, run.sequence.born_at());
+        let home = Cell::at(run.retention.at_birth(), run.sequence.born_at());
         if home.is_over(now) {
             return Ok(Place { partition: KEPT, is_stray: true });
         }

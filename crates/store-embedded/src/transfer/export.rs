@@ -13,6 +13,7 @@ use punctual_store::{Due, DueKey, Error, RunDetail, Subject};
 use rusqlite::{Connection, Row, ToSql, params};
 
 use crate::error::failed;
+use crate::papers;
 use crate::partition::{KEPT, Partitions, kept};
 use crate::read;
 use crate::row::{self, damaged, lane_of, timestamp};
@@ -89,7 +90,9 @@ pub(super) fn pieces(
         Kind::OpenRuns => {
             let sql = format!("select {} from open_runs where seq > ?1 order by seq", row::COLUMNS);
             read.each(&sql, params![after.first::<i64>()?.unwrap_or(i64::MIN)], |row| {
-                let detail = detail(row)?;
+                let entry = row::read(row)?;
+                let papers = papers::of_open(connection, entry.run.sequence)?;
+                let detail = RunDetail::of(entry.run, entry.attempts, papers);
                 Ok((detail.run.sequence.as_i64().to_string(), Piece::OpenRun(detail)))
             })
         }
@@ -124,6 +127,18 @@ pub(super) fn pieces(
                     (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
                 let rule = decode_rule(&name, &record)?;
                 Ok((name, Piece::Rule(rule)))
+            })
+        }
+        Kind::Documents => {
+            let sql = format!(
+                "select {} from documents where (kind, tenant, name) > (?1, ?2, ?3) order by kind, tenant, name",
+                read::DOCUMENT
+            );
+            let (kind, tenant, name) = after.three::<String, u32, String>()?.unwrap_or_default();
+            read.each(&sql, params![kind, tenant, name], |row| {
+                let document = read::read_document(row)?;
+                let place = Place::text([&document.kind.as_str(), &document.tenant.0, &document.name]);
+                Ok((place, Piece::Document(document)))
             })
         }
     }
@@ -184,11 +199,6 @@ fn due(row: &Row<'_>) -> Result<(String, Piece), Error> {
     Ok((Place::text([&at, &lane, &tenant, &job, &version]), Piece::Due(due)))
 }
 
-fn detail(row: &Row<'_>) -> Result<RunDetail, Error> {
-    let entry = row::read(row)?;
-    Ok(RunDetail { run: entry.run, attempts: entry.attempts })
-}
-
 /// Runs that ended, a table after the other.
 fn history(read: &Read<'_>, after: Option<(i64, i64)>) -> Result<Vec<(String, Piece)>, Error> {
     let (begin, after) = after.unwrap_or((KEPT, i64::MIN));
@@ -196,13 +206,14 @@ fn history(read: &Read<'_>, after: Option<(i64, i64)>) -> Result<Vec<(String, Pi
     for id in tables(read.connection)?.into_iter().filter(|id| *id >= begin) {
         let after = if id == begin { after } else { i64::MIN };
         let sql = format!(
-            "select {}, exists (select 1 from dead_letters d where d.seq = h.seq) from history_{id} h \
+            "select {}, papers, exists (select 1 from dead_letters d where d.seq = h.seq) from history_{id} h \
              where seq > ?1 order by seq",
             row::COLUMNS
         );
         let rest = Read { limit: read.limit - pieces.len(), ..*read };
         pieces.extend(rest.each(&sql, params![after], |row| {
-            let (detail, is_dead_letter) = (detail(row)?, row.get(2).map_err(failed)?);
+            let (entry, is_dead_letter) = (row::read(row)?, row.get(3).map_err(failed)?);
+            let detail = RunDetail::of(entry.run, entry.attempts, papers::read(row, 2)?);
             let place = Place::text([&id, &detail.run.sequence.as_i64()]);
             Ok((place, Piece::EndedRun(EndedRun { detail, is_dead_letter })))
         })?);

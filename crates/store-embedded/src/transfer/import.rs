@@ -16,9 +16,11 @@ use rusqlite::{Connection, OptionalExtension, ToSql, params};
 use super::cells::{Cells, Place};
 use super::export::ended_at;
 use crate::error::failed;
+use crate::papers;
 use crate::partition::{KEPT, stray};
 use crate::row::{millis, place};
-use crate::write::{JobCode, LISTED, listed, urgency};
+use crate::waits;
+use crate::write::{JobCode, LISTED, WRITE_DOCUMENT, listed, urgency};
 
 /// Writes pieces inside a transaction. `now` is when the copy began.
 pub(super) fn import(
@@ -51,8 +53,8 @@ pub(super) fn import(
                     millis(due.slot)
                 ],
             )?,
-            Piece::OpenRun(detail) => import.open_run(&detail)?,
-            Piece::EndedRun(ended) => import.ended_run(&ended)?,
+            Piece::OpenRun(detail) => import.open_run(detail)?,
+            Piece::EndedRun(ended) => import.ended_run(ended)?,
             Piece::Ledger(entry) => import.ledger(&entry)?,
             Piece::Operation(operation) => import.line(
                 "insert or replace into operations values (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -79,6 +81,17 @@ pub(super) fn import(
             Piece::Rule(rule) => import.line(
                 "insert or replace into rules values (?1, ?2)",
                 params![&*rule.name, encode_rule(&rule)?],
+            )?,
+            Piece::Document(document) => import.line(
+                WRITE_DOCUMENT,
+                params![
+                    document.kind.as_str(),
+                    document.tenant.0,
+                    document.name,
+                    document.version as i64,
+                    document.body,
+                    millis(document.updated_at)
+                ],
             )?,
         }
     }
@@ -122,12 +135,18 @@ impl Import<'_> {
         }
     }
 
-    fn open_run(&mut self, RunDetail { run, attempts }: &RunDetail) -> Result<(), Error> {
-        let sequence = run.sequence.as_i64();
-        self.line(
-            "insert or replace into open_runs values (?1, ?2)",
-            params![sequence, encode_run(run, attempts)],
-        )?;
+    fn open_run(&mut self, detail: RunDetail) -> Result<(), Error> {
+        let (run, attempts, said) = detail.apart();
+        let (run, sequence) = (&run, run.sequence.as_i64());
+        let sql = match run.state {
+            RunState::Running(_) => "insert or replace into running_runs values (?1, ?2)",
+            _ => "insert or replace into waiting_runs values (?1, ?2)",
+        };
+        self.line(sql, params![sequence, encode_run(run, &attempts)])?;
+        for (attempt, part) in said.apart() {
+            papers::write(self.connection, run.sequence, attempt, &part)?;
+        }
+        waits::bring(self.connection, run, self.now)?;
         let born = self.cells.born(self.connection, run, self.now)?;
         self.place(run, born)?;
         if let Some(at) = run.lapses_after() {
@@ -169,14 +188,15 @@ impl Import<'_> {
         }
     }
 
-    fn ended_run(&mut self, ended: &EndedRun) -> Result<(), Error> {
-        let RunDetail { run, attempts } = &ended.detail;
-        let sequence = run.sequence.as_i64();
-        let place = self.cells.ended(self.connection, run, ended.ended_at(), self.now)?;
-        let sql = format!("insert or replace into history_{} values (?1, ?2)", place.partition);
-        self.line(&sql, params![sequence, encode_run(run, attempts)])?;
+    fn ended_run(&mut self, ended: EndedRun) -> Result<(), Error> {
+        let (ended_at, is_dead_letter) = (ended.ended_at(), ended.is_dead_letter);
+        let (run, attempts, said) = ended.detail.apart();
+        let (run, sequence) = (&run, run.sequence.as_i64());
+        let place = self.cells.ended(self.connection, run, ended_at, self.now)?;
+        let sql = format!("insert or replace into history_{} values (?1, ?2, ?3)", place.partition);
+        self.line(&sql, params![sequence, encode_run(run, &attempts), papers::column(&said)])?;
         self.place(run, place)?;
-        if ended.is_dead_letter {
+        if is_dead_letter {
             self.line("insert or replace into dead_letters values (?1)", params![sequence])?;
         }
         if run.state.is_dead() {
@@ -259,6 +279,6 @@ impl Import<'_> {
             .map_err(failed)?;
         let Some((tenant, version, record)) = found else { return Ok(Retention::Day) };
         let job: Job = decode_job(job, TenantId(tenant), Version(version), &record)?;
-        Ok(job.spec.policies.retention)
+        Ok(job.spec.policies.retention.keep.at_birth())
     }
 }

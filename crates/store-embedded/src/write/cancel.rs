@@ -1,14 +1,15 @@
-//! Cancel, lapse, redrive, acknowledge: what happens to runs outside of an attempt.
+//! Cancel, lapse, answer, redrive, acknowledge: what happens to runs outside of an attempt.
 
 use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::{JobId, RunId};
 use punctual_domain::lifecycle::{self, Event};
-use punctual_store::{Cancellation, Error, Lapse, Refused, Successor};
+use punctual_store::{Answering, Cancellation, Error, Lapse, Refused, Successor};
 use rusqlite::{OptionalExtension, params};
 
 use super::{Answer, JobCode, refuse};
 use crate::error::failed;
+use crate::papers;
 use crate::read::ended_run;
 use crate::row::Entry;
 use crate::writer::Batch;
@@ -19,10 +20,23 @@ impl Batch<'_> {
     }
 
     pub(crate) fn lapse(&mut self, lapse: &Lapse, now: Timestamp) -> Answer<Run> {
-        self.end_waiting(lapse.run, Event::Lapsed { at: now }, lapse.successor, now)
+        let answer = self.end_waiting(lapse.run, Event::Lapsed { at: now }, lapse.successor, now)?;
+        if let Ok(run) = &answer {
+            self.tell(run, &lapse.messages, now)?;
+        }
+        Ok(answer)
     }
 
-    /// Something happens to an open run that ends it if it waits.
+    pub(crate) fn answer(&mut self, answering: &Answering, now: Timestamp) -> Answer<Run> {
+        let event = Event::Answered { answer: answering.answer, at: now };
+        let answer = self.end_waiting(answering.run, event, answering.successor, now)?;
+        if let Ok(run) = &answer {
+            self.tell(run, &answering.messages, now)?;
+        }
+        Ok(answer)
+    }
+
+    /// Something happens to an open run that ends it if it waits, or lets it go on.
     fn end_waiting(
         &mut self,
         id: RunId,
@@ -41,18 +55,23 @@ impl Batch<'_> {
         if let Err(refused) = lifecycle::apply(&mut entry.run, event) {
             refuse!(refused);
         }
-        let run = entry.run.clone();
+        let mut run = entry.run.clone();
         if run.state.is_ended() {
             if let Err(refused) = self.check_successor(run.job, successor)? {
                 return Ok(Err(refused));
             }
             self.dequeue(&before)?;
             self.memory.gates.give_back(&before, &run);
-            self.end(&entry)?;
+            self.end_waited(&entry)?;
             self.succeed(run.job, successor, now)?;
             self.release(run.job, now)?;
             self.go_on(now)?;
         } else {
+            if before.is_asking() {
+                self.dequeue(&before)?;
+                self.arrive(&mut entry.run, now)?;
+                run.clone_from(&entry.run);
+            }
             self.keep_open(entry, now)?;
         }
         Ok(Ok(run))
@@ -65,7 +84,7 @@ impl Batch<'_> {
             refuse!(lifecycle::Refused::WrongState { state, event: "redriven" });
         }
         let Some((mut entry, table)) = self.ended(id)? else { refuse!(Refused::NoRun) };
-        let is_behind = self.open_of(entry.run.job).is_any() && self.is_ruled(entry.run.job)?;
+        let is_behind = self.has_open_runs(entry.run.job)? && self.is_ruled(entry.run.job)?;
         if let Err(refused) = lifecycle::apply(&mut entry.run, Event::Redriven { at: now, is_behind }) {
             refuse!(refused);
         }
@@ -79,12 +98,13 @@ impl Batch<'_> {
             }
         }
         let sequence = entry.run.sequence.as_i64();
+        let said = papers::of_ended(self.connection, &table, entry.run.sequence)?;
+        papers::add(self.connection, entry.run.sequence, said)?;
         self.line(&format!("delete from {table} where seq = ?1"), params![sequence])?;
         self.line("delete from dead_letters where seq = ?1", params![sequence])?;
         self.line("delete from failures where seq = ?1", params![sequence])?;
         self.arrive(&mut entry.run, now)?;
         let run = entry.run.clone();
-        self.memory.by_job.entry(run.job).or_default().push(run.sequence);
         self.keep_open(entry, now)?;
         Ok(Ok(run))
     }

@@ -1,9 +1,8 @@
-//! Claim, heartbeat, expire: who holds what.
+//! Claim and heartbeat: who holds what.
 //!
 //! A claim steps from tenant to tenant by the index, and then reads what it takes of each: as many steps as runs at most.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use punctual_domain::id::{Sequence, ShardId, TenantId, WorkerId};
@@ -11,7 +10,7 @@ use punctual_domain::job::Lane;
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::run::Run;
 use punctual_domain::{Ask, Attempt, Division, Waiters};
-use punctual_store::{Claim, Error, Heartbeat, Held, MARK, may_take};
+use punctual_store::{Claim, Error, Heartbeat, Held, MARK, Queue, Queues, may_take, suspected};
 use rusqlite::{OptionalExtension, params};
 
 use crate::error::failed;
@@ -70,6 +69,7 @@ impl Batch<'_> {
             }
             self.leave_ready(&entry.run)?;
             self.leave_lapses(sequence, lapses_after)?;
+            self.stop_waiting(&entry.run)?;
             let number = entry.run.attempt;
             entry.attempts.push(Attempt { number, worker: claim.worker, claimed_at: now, report: None });
             claimed.push(entry.run.clone());
@@ -106,6 +106,9 @@ impl Batch<'_> {
     }
 
     fn sources(&self, claim: &Claim) -> Result<Vec<Source>, Error> {
+        if claim.is_apart() {
+            return Ok(self.requiring_lines(claim)?.into_iter().map(Source::Line).collect());
+        }
         let mut lines: Vec<String> = claim.queues.iter().map(std::string::ToString::to_string).collect();
         if !claim.labels.is_empty() {
             lines.extend(self.requiring_lines(claim)?);
@@ -237,8 +240,22 @@ impl Batch<'_> {
         self.memory.liveness.heartbeat(worker, held, now, find)
     }
 
-    pub(crate) fn expired(&mut self, lease: Duration, now: Timestamp, limit: usize) -> Vec<Run> {
+    pub(crate) fn asked_to_stop(&self, worker: WorkerId, held: &[Held]) -> Vec<Held> {
+        let running = &self.memory.running;
+        punctual_store::asked_to_stop(worker, held, |sequence| running.get(&sequence).map(|entry| &entry.run))
+    }
+
+    /// What runs, by queue.
+    pub(crate) fn running_queues(&self, tenant: Option<TenantId>) -> Vec<Queue> {
+        let mut queues = Queues::default();
         let running = self.memory.running.values().map(|entry| &entry.run);
-        self.memory.liveness.expired(running, lease, now, limit)
+        for run in running.filter(|run| tenant.is_none_or(|tenant| tenant == run.tenant)) {
+            queues.run(run.tenant, &run.queue, 1);
+        }
+        queues.into_vec()
+    }
+
+    pub(crate) fn suspected(&self) -> Vec<WorkerId> {
+        suspected(self.memory.running.values().map(|entry| &entry.run))
     }
 }

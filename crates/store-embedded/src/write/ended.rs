@@ -126,7 +126,7 @@ impl Batch<'_> {
     /// Whether a run of the job is left: an open one, one that outlived its partition, one that was asked for later.
     fn is_kept(&self, job: JobId, kept_by: Option<i64>) -> Result<bool, Error> {
         let is_there = |id: i64| self.memory.partitions.iter().any(|partition| partition.id == id);
-        if self.memory.by_job.contains_key(&job) || kept_by.is_some_and(is_there) {
+        if kept_by.is_some_and(is_there) || self.has_open_runs(job)? {
             return Ok(true);
         }
         self.connection

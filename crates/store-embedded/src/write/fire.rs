@@ -27,7 +27,7 @@ impl Batch<'_> {
             Some((version, JobCode::ACTIVE)) if version == firing.due.version => {}
             _ => refuse!(Refused::NotDue),
         }
-        let admission = self.admit(key.job, std::mem::take(&mut firing.births));
+        let admission = self.admit(key.job, std::mem::take(&mut firing.births), now)?;
         if admission.born.is_empty() && !admission.skipped.is_empty() {
             firing = firing.without_run();
         }

@@ -1,8 +1,10 @@
 //! The statements that are done for every run or every new job, prepared once for a list of them: looking one up in the cache of
 //! statements costs as much as a tenth of a run.
 
+use punctual_domain::Papers;
 use punctual_domain::id::Sequence;
 use punctual_domain::job::Job;
+use punctual_domain::run::RunState;
 use punctual_store::{Error, Subject};
 use rusqlite::{CachedStatement, Connection, params};
 
@@ -19,8 +21,9 @@ pub(crate) struct Hot<'w> {
     insert_job: Slot<'w>,
     insert_key: Slot<'w>,
     insert_request: Slot<'w>,
-    insert_open: Slot<'w>,
-    delete_open: Slot<'w>,
+    insert_running: Slot<'w>,
+    insert_waiting: Slot<'w>,
+    delete_running: Slot<'w>,
     /// Of the partition that was last written to.
     history: (i64, Slot<'w>),
 }
@@ -80,37 +83,44 @@ impl<'w> Hot<'w> {
         self.insert_request.prepare(connection, sql)?.execute(values).map(is_one).map_err(failed)
     }
 
-    /// Writes an open run, replacing an older row of it.
+    /// Writes an open run among those that run or those that wait, replacing an older row of it.
     pub(super) fn insert_open(&mut self, connection: &'w Connection, entry: &Entry) -> Result<(), Error> {
-        let statement =
-            self.insert_open.prepare(connection, "insert or replace into open_runs values (?1, ?2)")?;
+        let statement = match entry.run.state {
+            RunState::Running(_) => self
+                .insert_running
+                .prepare(connection, "insert or replace into running_runs values (?1, ?2)")?,
+            _ => self
+                .insert_waiting
+                .prepare(connection, "insert or replace into waiting_runs values (?1, ?2)")?,
+        };
         row::write(statement, entry)
     }
 
-    /// Takes an open run out.
-    pub(super) fn delete_open(
+    /// Takes a run that has a lease no more out.
+    pub(super) fn delete_running(
         &mut self,
         connection: &'w Connection,
         sequence: Sequence,
     ) -> Result<(), Error> {
-        let statement = self.delete_open.prepare(connection, "delete from open_runs where seq = ?1")?;
+        let statement = self.delete_running.prepare(connection, "delete from running_runs where seq = ?1")?;
         statement.execute(params![sequence.as_i64()]).map_err(failed)?;
         Ok(())
     }
 
-    /// Writes an ended run.
+    /// Writes an ended run, with what it has said.
     pub(super) fn insert_history(
         &mut self,
         connection: &'w Connection,
         partition: i64,
         entry: &Entry,
+        papers: &Papers,
     ) -> Result<(), Error> {
         if self.history.0 != partition || self.history.1.0.is_none() {
             self.history = (partition, Slot::default());
-            let sql = format!("insert or replace into history_{partition} values (?1, ?2)");
+            let sql = format!("insert or replace into history_{partition} values (?1, ?2, ?3)");
             self.history.1.prepare(connection, sql)?;
         }
-        row::write(self.history.1.prepare(connection, "")?, entry)
+        row::write_ended(self.history.1.prepare(connection, "")?, entry, papers)
     }
 }
 

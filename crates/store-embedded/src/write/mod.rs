@@ -3,27 +3,35 @@
 mod cancel;
 mod claim;
 mod complete;
+mod documents;
 mod ended;
 mod fire;
 mod hot;
 mod limit;
+mod note;
 mod overlap;
 mod put_jobs;
 mod retain;
 mod shards;
 mod step;
+mod workers;
 
+pub(crate) use documents::WRITE_DOCUMENT;
 pub(crate) use ended::{Ended, LISTED, listed};
 pub(crate) use hot::Hot;
 use jiff::Timestamp;
+use punctual_domain::Papers;
 use punctual_domain::id::{JobId, Sequence, Version, WorkerId};
 use punctual_domain::run::{Run, RunState};
 use punctual_store::{Admitted, Due, Error, Parent, Refused, Subject, Successor, claim_born, line_of};
 use rusqlite::{OptionalExtension, params};
+pub(crate) use workers::load as load_workers;
 
 use crate::error::failed;
+use crate::papers;
 use crate::partition;
 use crate::row::{self, Entry, millis, place};
+use crate::waits;
 use crate::writer::Batch;
 
 /// An answer about one item: refused, or done. Only an [`Error`] undoes the transaction.
@@ -98,7 +106,10 @@ impl Batch<'_> {
 
     /// Makes a run, running if it is born claimed.
     fn give_birth(&mut self, of: Parent, admitted: Admitted, now: Timestamp) -> Result<Run, Error> {
-        if let Some(worker) = admitted.birth.claimed_by {
+        // Who pulls lives elsewhere.
+        if let Some(worker) = admitted.birth.claimed_by
+            && !admitted.birth.requires.are_pulling()
+        {
             self.note_local(worker)?;
         }
         let sequence = self.memory.next_sequence(now);
@@ -109,7 +120,6 @@ impl Batch<'_> {
             attempts.extend(worker.and_then(|worker| claim_born(&mut run, worker, now)));
         }
         self.memory.partitions.born(self.connection, self.recent, &run)?;
-        self.memory.by_job.entry(run.job).or_default().push(sequence);
         self.keep_open(Entry { run: run.clone(), attempts }, now)?;
         Ok(run)
     }
@@ -134,12 +144,10 @@ impl Batch<'_> {
         }
         match run.state {
             RunState::Running(_) => {
-                self.memory.running.insert(run.sequence, entry);
+                self.memory.start(entry);
+                return Ok(());
             }
-            _ if run.is_behind() => {
-                let place = (millis(run.scheduled_for), run.sequence);
-                self.memory.behind.entry(run.job).or_default().insert(place);
-            }
+            _ if run.is_behind() => self.memory.stand_behind(run),
             _ if run.is_limited() => self.stand(run)?,
             _ if run.available_at > now => self.line(
                 "insert or replace into delayed values (?1, ?2, ?3)",
@@ -147,6 +155,7 @@ impl Batch<'_> {
             )?,
             _ => {
                 self.memory.waiting.add(run.lane, 1);
+                self.memory.changes.get_ready(run, 1);
                 self.line(
                     "insert or replace into ready values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                     params![
@@ -161,11 +170,35 @@ impl Batch<'_> {
                 )?;
             }
         }
-        Ok(())
+        waits::begin(self.connection, &mut self.memory.changes, run)
+    }
+
+    /// A run waits no more.
+    fn stop_waiting(&mut self, run: &Run) -> Result<(), Error> {
+        waits::end(self.connection, &mut self.memory.changes, run)
+    }
+
+    /// Whether a job has runs that have not ended.
+    pub(crate) fn has_open_runs(&self, job: JobId) -> Result<bool, Error> {
+        Ok(self.memory.running_of.contains_key(&job) || waits::are_there(self.connection, job)?)
+    }
+
+    /// The runs of a job that have not ended.
+    fn open_runs_of(&self, job: JobId) -> Result<Vec<Sequence>, Error> {
+        let mut open = waits::of_job(self.connection, job)?;
+        open.extend(self.memory.running_of.get(&job).into_iter().flatten());
+        open.sort_unstable();
+        Ok(open)
+    }
+
+    /// Writes the counts of what waits.
+    pub(crate) fn write_backlog(&mut self) -> Result<(), Error> {
+        self.memory.changes.write(self.connection)
     }
 
     /// Takes a waiting run out of its line, whichever it is.
     fn dequeue(&mut self, run: &Run) -> Result<(), Error> {
+        self.stop_waiting(run)?;
         self.leave_limited(run)?;
         self.leave_delayed(run)?;
         self.leave_ready(run)?;
@@ -201,6 +234,7 @@ impl Batch<'_> {
             .and_then(|mut statement| statement.execute(turn))
             .map_err(failed)?;
         self.memory.waiting.remove(run.lane, left as u64);
+        self.memory.changes.get_ready(run, -(left as i64));
         Ok(())
     }
 
@@ -212,15 +246,19 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Moves an ended run from the open ones to history.
-    fn end(&mut self, entry: &Entry) -> Result<(), Error> {
+    /// Moves an ended run from the open ones to history, with what it has said.
+    fn end(&mut self, entry: &Entry, papers: Papers) -> Result<(), Error> {
         let run = &entry.run;
-        self.hot.delete_open(self.connection, run.sequence)?;
+        self.hot.delete_running(self.connection, run.sequence)?;
         let next = self.memory.unborn(run.finished_at.unwrap_or(run.available_at));
         let ending = self.memory.partitions.of(self.connection, self.recent, run, next)?;
-        self.hot.insert_history(self.connection, ending.partition, entry)?;
+        let papers = papers.ended(run.state);
+        self.hot.insert_history(self.connection, ending.partition, entry, &papers)?;
         if ending.is_stray {
             partition::stray(self.connection, run.sequence.as_i64(), run.job, ending.partition)?;
+        } else if run.redriven_at.is_some() {
+            // It may have failed before, in another class.
+            partition::unstray(self.connection, run.sequence.as_i64())?;
         }
         if run.state.is_dead() {
             self.line("insert or replace into dead_letters values (?1)", params![run.sequence.as_i64()])?;
@@ -230,9 +268,18 @@ impl Batch<'_> {
         self.forget_version(run.job, run.version)
     }
 
+    /// The same for one that waited: only one that was tried has said something.
+    fn end_waited(&mut self, entry: &Entry) -> Result<(), Error> {
+        let papers = match entry.run.attempt {
+            0 => Papers::default(),
+            _ => papers::take(self.connection, entry.run.sequence)?,
+        };
+        self.end(entry, papers)
+    }
+
     /// An old version of a job lives as long as an open run keeps it.
     fn forget_version(&mut self, job: JobId, version: Version) -> Result<(), Error> {
-        if !self.memory.versioned.contains(&job) || self.memory.by_job.contains_key(&job) {
+        if !self.memory.versioned.contains(&job) || self.has_open_runs(job)? {
             return Ok(());
         }
         self.memory.versioned.remove(&job);
@@ -247,7 +294,7 @@ impl Batch<'_> {
         if let Some(entry) = self.memory.running.get(&sequence) {
             return Ok(Some(entry.clone()));
         }
-        let sql = format!("select {} from open_runs where seq = ?1", row::COLUMNS);
+        let sql = format!("select {} from waiting_runs where seq = ?1", row::COLUMNS);
         let mut statement = self.connection.prepare_cached(&sql).map_err(failed)?;
         let mut rows = statement.query([sequence.as_i64()]).map_err(failed)?;
         rows.next().map_err(failed)?.map(row::read).transpose()

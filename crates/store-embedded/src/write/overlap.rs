@@ -1,6 +1,6 @@
 //! Overlap: births that are decided against what is open, and runs that wait for others.
 //!
-//! What is open of a job, and who of it waits, is in memory; a job whose runs may overlap costs a look at its births.
+//! What of a job runs, and who waits for it, is in memory; a job whose runs may overlap costs a look at its births.
 
 use jiff::Timestamp;
 use punctual_domain::LedgerEntry;
@@ -9,20 +9,23 @@ use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::policy::overlap::Open;
 use punctual_store::record::fate_of;
-use punctual_store::{Admission, Birth, Error, Parent, is_ruled};
+use punctual_store::{Admission, Birth, Error, Parent, is_full, is_ruled};
 use rusqlite::{OptionalExtension, Row, params};
 
 use crate::error::failed;
 use crate::row::{damaged, millis, timestamp};
+use crate::waits;
 use crate::writer::Batch;
 
 impl Batch<'_> {
     /// Decides births of a job. Nothing is done yet.
-    pub(super) fn admit(&self, job: JobId, births: Vec<Birth>) -> Admission {
-        match is_ruled(&births) {
-            true => Admission::decide(births, self.open_of(job)),
-            false => Admission::free(births),
-        }
+    pub(super) fn admit(&self, job: JobId, births: Vec<Birth>, now: Timestamp) -> Result<Admission, Error> {
+        let is_open = |birth: &Birth| self.memory.gates.are_open(&birth.limits, now);
+        Ok(match (is_ruled(&births), is_full(&births)) {
+            (true, _) => Admission::decide(births, self.open_of(job)?, is_open),
+            (false, true) => Admission::decide(births, Open::default(), is_open),
+            (false, false) => Admission::free(births),
+        })
     }
 
     /// Makes the runs, and accounts for those that are not to be.
@@ -35,9 +38,9 @@ impl Batch<'_> {
         if admission.replaces {
             self.give_way(of.job, now)?;
         }
-        for birth in &admission.skipped {
-            let known = self.accounted_until(of, birth.scheduled_for)?;
-            if let Some(entry) = birth.accounted(of, known.as_ref(), now) {
+        for skipped in &admission.skipped {
+            let known = self.accounted_until(of, skipped.birth.scheduled_for)?;
+            if let Some(entry) = skipped.accounted(of, known.as_ref(), now) {
                 self.insert_ledger(&entry)?;
             }
         }
@@ -50,11 +53,13 @@ impl Batch<'_> {
     }
 
     /// What is open of a job.
-    pub(super) fn open_of(&self, job: JobId) -> Open {
-        let open = self.memory.by_job.get(&job).map(Vec::as_slice).unwrap_or_default();
+    fn open_of(&self, job: JobId) -> Result<Open, Error> {
         let behind = self.memory.behind.get(&job).map_or(0, std::collections::BTreeSet::len);
-        let running = open.iter().filter(|sequence| self.memory.running.contains_key(sequence)).count();
-        Open { is_running: running > 0, is_pending: open.len() > running + behind, behind: behind as u32 }
+        Ok(Open {
+            is_running: self.memory.running_of.contains_key(&job),
+            is_pending: waits::are_ahead(self.connection, job)?,
+            behind: behind as u32,
+        })
     }
 
     /// The last entry of the ledger that begins at or before a slot.
@@ -85,8 +90,7 @@ impl Batch<'_> {
 
     /// Cancels what is pending and asks what runs to stop.
     fn give_way(&mut self, job: JobId, now: Timestamp) -> Result<(), Error> {
-        let open: Vec<Sequence> = self.memory.by_job.get(&job).cloned().unwrap_or_default();
-        for sequence in open {
+        for sequence in self.open_runs_of(job)? {
             let Some(mut entry) = self.open_run(sequence)? else { continue };
             let before = entry.run.clone();
             // An open run can be cancelled.
@@ -95,7 +99,7 @@ impl Batch<'_> {
                 true => {
                     self.dequeue(&before)?;
                     self.memory.gates.give_back(&before, &entry.run);
-                    self.end(&entry)?;
+                    self.end_waited(&entry)?;
                 }
                 false => self.keep_open(entry, now)?,
             }
@@ -105,11 +109,13 @@ impl Batch<'_> {
 
     /// After the end of a run: if no other is ahead of those that wait, the one with the oldest slot goes on.
     pub(super) fn release(&mut self, job: JobId, now: Timestamp) -> Result<Option<RunId>, Error> {
-        let Some(behind) = self.memory.behind.get(&job) else { return Ok(None) };
-        if self.memory.by_job.get(&job).is_some_and(|open| open.len() > behind.len()) {
+        let Some(first) = self.memory.behind.get(&job).map(|behind| behind.first().copied()) else {
+            return Ok(None);
+        };
+        if self.memory.running_of.contains_key(&job) || waits::are_ahead(self.connection, job)? {
             return Ok(None);
         }
-        match behind.first().copied() {
+        match first {
             Some((_, sequence)) => self.let_go(sequence, now),
             None => Ok(None),
         }

@@ -2,13 +2,12 @@
 
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_domain::id::{JobId, Sequence, TenantId};
+use punctual_domain::id::{JobId, TenantId};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::lifecycle::{self, Event};
-use punctual_domain::run::RunState;
 use punctual_store::record::fate_code;
 use punctual_store::{
-    Admission, Carry, CarryTo, Due, Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger,
+    Admission, Carry, CarryTo, Due, DueWhen, Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger,
     ledger_entry,
 };
 use rusqlite::{OptionalExtension, params};
@@ -16,11 +15,12 @@ use rusqlite::{OptionalExtension, params};
 use super::{Answer, JobCode, refuse};
 use crate::error::failed;
 use crate::row::millis;
+use crate::waits;
 use crate::writer::Batch;
 
 impl Batch<'_> {
     /// Writes a job; `record` is how it is stored.
-    pub(crate) fn put_job(&mut self, put: &Put, record: &[u8], now: Timestamp) -> Answer<()> {
+    pub(crate) fn put_job(&mut self, put: &Put, record: &[u8], now: Timestamp) -> Answer<Option<Run>> {
         self.check()?;
         let is_new = put.expect == Expect::Absent && put.unfired.is_empty();
         let is_written = is_new && self.insert_new(put, record)?;
@@ -42,20 +42,21 @@ impl Batch<'_> {
         for entry in &put.unfired {
             self.delete_due(entry)?;
         }
-        let has_open_runs = self.memory.by_job.contains_key(&job.id);
+        let has_open_runs = put.due_when == DueWhen::Idle && self.has_open_runs(job.id)?;
         let taken = carried.or(put.due.filter(|_| put.is_wanted(has_open_runs)));
         if let Some(due) = &taken {
             self.insert_due(due)?;
         }
-        let over = put.is_over(taken, has_open_runs).then_some(job.spec.policies.retention);
-        if let Some(birth) = &put.birth {
-            self.give_births((&**job).into(), Admission::free(vec![birth.clone()]), now)?;
-        }
+        let over = put.is_over(taken, has_open_runs).then_some(job.spec.policies.retention.keep.at_birth());
+        let born = match &put.birth {
+            Some(birth) => self.give_births((&**job).into(), Admission::free(vec![birth.clone()]), now)?,
+            None => Vec::new(),
+        };
         if let Some(retention) = over {
             self.end_job(job.id, job.version, retention, now);
         }
         self.go_on(now)?;
-        Ok(Ok(()))
+        Ok(Ok(born.into_iter().next()))
     }
 
     /// Writes a new job with its request and its key, unless a row is in the way: then nothing is written, and
@@ -129,7 +130,7 @@ impl Batch<'_> {
 
     /// Keeps the old version if an open run was fired with it, and frees its key.
     fn keep_version(&mut self, job: JobId) -> Result<(), Error> {
-        if self.memory.by_job.contains_key(&job) {
+        if self.has_open_runs(job)? {
             self.memory.versioned.insert(job);
             self.line(
                 "insert or replace into job_versions select id, version, tenant, record from jobs where id = ?1",
@@ -196,12 +197,8 @@ impl Batch<'_> {
         if change == OpenRuns::Keep {
             return Ok(());
         }
-        let open: Vec<Sequence> = self.memory.by_job.get(&job.id).cloned().unwrap_or_default();
-        for sequence in open {
+        for sequence in waits::of_job(self.connection, job.id)? {
             let Some(mut entry) = self.open_run(sequence)? else { continue };
-            if !matches!(entry.run.state, RunState::Pending(_)) {
-                continue;
-            }
             match change {
                 OpenRuns::Keep => {}
                 OpenRuns::Update => {
@@ -217,7 +214,7 @@ impl Batch<'_> {
                     self.dequeue(&before)?;
                     if lifecycle::apply(&mut entry.run, Event::Cancelled { at: now }).is_ok() {
                         self.memory.gates.give_back(&before, &entry.run);
-                        self.end(&entry)?;
+                        self.end_waited(&entry)?;
                     }
                 }
             }
@@ -247,7 +244,7 @@ impl Batch<'_> {
             Some((current, _)) if current != trigger.version => refuse!(Refused::WrongVersion { current }),
             Some(_) => {}
         }
-        let admission = match self.admit(trigger.job, vec![trigger.birth]).wholly() {
+        let admission = match self.admit(trigger.job, vec![trigger.birth], now)?.wholly() {
             Ok(admission) => admission,
             Err(refused) => refuse!(refused),
         };

@@ -35,7 +35,7 @@ impl Batch<'_> {
             }
         }
         let admission = match &effect {
-            Effect::Births { job, births, .. } => match self.admit(*job, births.clone()).patiently() {
+            Effect::Births { job, births, .. } => match self.admit(*job, births.clone(), now)?.patiently() {
                 Ok(admission) => admission,
                 Err(refused) => refuse!(refused),
             },
@@ -43,6 +43,7 @@ impl Batch<'_> {
             | Effect::Redrive(_)
             | Effect::Acknowledge(_)
             | Effect::Change(_)
+            | Effect::Message(_)
             | Effect::Cancel(_) => Admission::default(),
         };
         if let Err(refused) = self.remember(request.as_ref(), now)? {
@@ -84,6 +85,9 @@ impl Batch<'_> {
                     let answer = self.put_job(&put, &encode_job(&put.job)?, now)?;
                     Effect::count_changes(&mut operation, [(put.job.id, &answer)]);
                 }
+            }
+            Effect::Message(put) => {
+                let _ = self.put_job(&put, &encode_job(&put.job)?, now)?; // Refused if it is there already.
             }
             Effect::Cancel(cancellations) => {
                 for one in cancellations {

@@ -4,10 +4,11 @@
 //! nothing. Rows come by cursors and are judged one by one, so memory does not grow with the data; sorting is the server's. Promise:
 //! whatever is wrong becomes a finding that names the thing and the place, not an end of the check.
 //!
-//! [`jobs`] walks jobs with their due entries, open runs and notes side by side, [`runs`] walks open runs and history, [`tables`]
+//! [`jobs`] walks jobs with their due entries, open runs and notes side by side, [`runs`] walks open runs and history, [`papers`] what they have said, [`tables`]
 //! looks at the rest.
 
 mod jobs;
+mod papers;
 mod runs;
 mod tables;
 mod walk;
@@ -46,5 +47,6 @@ pub async fn check(options: &Options, now: Timestamp) -> Result<Checked, OpenErr
 async fn parts(checked: &mut Checked, transaction: &Transaction<'_>, now: Timestamp) -> Result<(), Failed> {
     tables::check(checked, transaction).await?;
     jobs::check(checked, transaction, now).await?;
-    runs::check(checked, transaction).await
+    runs::check(checked, transaction).await?;
+    papers::check(checked, transaction).await
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use deadpool_postgres::Transaction;
 use jiff::Timestamp;
-use punctual_domain::Attempt;
 use punctual_domain::id::{RunId, Sequence, ShardId, Version};
 use punctual_domain::invariants;
 use punctual_domain::policy::limit::Key;
 use punctual_domain::run::{Run, RunState};
+use punctual_domain::{Attempt, Papers};
 use punctual_store::check::Checked;
 use punctual_store::record::{decode_rule, decode_run};
 use punctual_store::transfer::EndedRun;
@@ -16,7 +16,9 @@ use punctual_store::{Error, Gates, RunDetail, line_of};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::papers;
 use super::walk::Rows;
+use crate::documents;
 use crate::error::Failed;
 use crate::partition::{LATE, Partition, class, state_code};
 use crate::row::{
@@ -31,7 +33,7 @@ select o.seq, o.record, o.tenant, o.job, o.shard, o.line, o.lane, o.urgency, o.a
     o.start_by, o.behind, o.waits_on
 from open_runs o";
 
-const HISTORY: &str = "select seq, record, tenant, job, class, state, keep_until from history";
+const HISTORY: &str = "select seq, record, tenant, job, class, state, keep_until, papers from history";
 
 /// Who runs are, looked at in one go: 24 bytes each.
 const SEEN_MAX: u64 = 4_000_000;
@@ -53,6 +55,7 @@ pub(super) async fn check(checked: &mut Checked, transaction: &Transaction<'_>) 
     while let Some(row) = rows.next().await? {
         checked.history += 1;
         if let Some((run, attempts)) = read(checked, "history", &row, block) {
+            papers::ended(checked, &run, row.get(7));
             ended(checked, run, attempts, &row);
         }
     }
@@ -73,6 +76,12 @@ async fn gates(checked: &mut Checked, transaction: &Transaction<'_>, counted: &G
     for row in transaction.query("select name, record from rules", &[]).await? {
         if let Err(error) = decode_rule(row.get(0), row.get::<_, &str>(1).as_bytes()) {
             checked.find("rules", error.to_string());
+        }
+    }
+    let sql = "select kind, tenant, name, version, body, updated_at from documents";
+    for row in transaction.query(sql, &[]).await? {
+        if let Err(error) = documents::read(&row) {
+            checked.find("documents", error.to_string());
         }
     }
     let known = counted.passages().map(|passage| passage.key).chain(told.keys().copied());
@@ -205,13 +214,13 @@ fn ended(checked: &mut Checked, run: Run, attempts: Vec<Attempt>, row: &Row) {
             format!("run {id} is {} and has state {state} in its column", run.state.as_str()),
         );
     }
-    let own = class(run.retention);
+    let own = class(run.class());
     let partition = Partition::at(own, millis(run.sequence.born_at()));
     if place != LATE && place != own {
-        let days = run.retention.days();
+        let days = run.class().days();
         checked.find("history", format!("run {id} is kept {days} days, not as this partition"));
     }
-    let ended = EndedRun { detail: RunDetail { run, attempts }, is_dead_letter: false };
+    let ended = EndedRun { detail: RunDetail::of(run, attempts, Papers::default()), is_dead_letter: false };
     if place != LATE && millis(ended.ended_at()) >= partition.to {
         checked.find("history", format!("run {id} ended after its partition did"));
     }

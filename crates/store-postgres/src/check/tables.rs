@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use deadpool_postgres::Transaction;
 use punctual_domain::tenant::TenantName;
 use punctual_store::check::Checked;
-use punctual_store::record::fate_of;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -15,7 +14,7 @@ use super::walk::Rows;
 use crate::error::Failed;
 use crate::operations;
 use crate::partition::Partition;
-use crate::row::{job_id, job_uuid, millis, timestamp};
+use crate::row::{fate, job_id, job_uuid, millis, timestamp};
 
 /// What a statement finds is wrong: the place, and a statement whose rows say what.
 const WRONG: [(&str, &str); 16] = [
@@ -173,7 +172,7 @@ async fn partitions(checked: &mut Checked, transaction: &Transaction<'_>) -> Res
 }
 
 async fn ledger(checked: &mut Checked, transaction: &Transaction<'_>) -> Result<(), Failed> {
-    let sql = "select job, from_slot, to_slot, slots, fate, decided_at from ledger";
+    let sql = "select job, from_slot, to_slot, slots, fate, decided_at, cap from ledger";
     let mut rows = Rows::of(transaction, sql).await?;
     while let Some(row) = rows.next().await? {
         checked.ledger += 1;
@@ -183,7 +182,7 @@ async fn ledger(checked: &mut Checked, transaction: &Transaction<'_>) -> Result<
         if !is_time || from > to || row.get::<_, i64>(3) < 1 {
             checked.find("ledger", format!("{place} is no range of slots"));
         }
-        if fate_of(row.get::<_, i16>(4).into()).is_none() {
+        if fate(row.get(4), row.get(6)).is_err() {
             checked.find("ledger", format!("{place} has no fate"));
         }
     }

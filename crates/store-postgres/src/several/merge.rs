@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 
 use jiff::Timestamp;
 use punctual_domain::Run;
-use punctual_store::{Due, DuePage, Figures, Lapsed, Page, Runnable};
+use punctual_domain::policy::backlog::Pending;
+use punctual_store::{Due, DuePage, Error, Figures, Lapsed, Page, Runnable};
 
 /// Pages in ascending order of their cursors, as one.
 ///
@@ -88,6 +89,20 @@ pub(super) fn lapsed(answers: Vec<Lapsed>, limit: usize) -> Lapsed {
 /// What all of them have counted.
 pub(super) fn figures(all: impl Iterator<Item = Figures>) -> Figures {
     all.fold(Figures::default(), Figures::plus)
+}
+
+/// What waits in all of them. Of a tenant that is in several, most may be a little less than there are.
+pub(super) fn pending(answers: Vec<Result<Pending, Error>>) -> Result<Pending, Error> {
+    let is_silent = answers.iter().all(Result::is_err);
+    let mut sum = Pending::default();
+    for answer in answers {
+        match answer {
+            Ok(pending) => sum = sum.plus(pending),
+            Err(error) if is_silent => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(sum)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(super) struct Part {
 const OF_JOB: &str = "punctual_shard(r.job)";
 
 /// In the order in which they are copied. The number of a part is its place in this list.
-pub(super) const PARTS: [Part; 12] = [
+pub(super) const PARTS: [Part; 13] = [
     Part { table: "jobs", key: &[("id", "uuid")], shard: "punctual_shard(r.id)", is_hot: false },
     Part {
         table: "job_versions",
@@ -59,6 +59,13 @@ pub(super) const PARTS: [Part; 12] = [
         is_hot: true,
     },
     Part { table: "open_runs", key: &[("seq", "bigint")], shard: "r.shard", is_hot: true },
+    // After their runs, as everywhere: who holds a run may write what it says.
+    Part {
+        table: "open_papers",
+        key: &[("seq", "bigint"), ("attempt", "int")],
+        shard: "r.shard",
+        is_hot: true,
+    },
 ];
 
 /// Where what is in lists goes.

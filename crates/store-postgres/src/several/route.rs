@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use punctual_domain::id::ShardId;
 use punctual_domain::lifecycle;
-use punctual_store::{Error, Refused};
+use punctual_store::{Error, Held, Refused};
 
 use super::Several;
+use super::verbs::all;
 use crate::postgres::Postgres;
 
 /// What a database will say.
@@ -104,6 +105,45 @@ impl Several {
                 return Err(Error::Unavailable { reason });
             }
             tokio::time::sleep(LOOK_EVERY).await;
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// Asks about attempts that workers hold. A run is where it was born, unless it has moved: then the others are asked.
+    pub(super) async fn route_held<'s, Q, A, F>(
+        &'s self,
+        items: Vec<Q>,
+        held: impl Fn(&Q) -> Held + Send + Sync,
+        ask: F,
+    ) -> Result<Vec<Result<A, Refused>>, Error>
+    where
+        Q: Clone + Send + Sync,
+        A: Send,
+        F: Fn(&'s Postgres, Vec<Q>) -> Answers<'s, Result<A, Refused>> + Send + Sync,
+    {
+        if let Some(only) = self.only() {
+            return ask(only, items).await;
+        }
+        let is_elsewhere = |answer: &Result<A, Refused>| {
+            matches!(answer, Err(Refused::Lifecycle(lifecycle::Refused::StaleLease { .. })))
+        };
+        let mut answers: Vec<Option<Result<A, Refused>>> = items.iter().map(|_| None).collect();
+        let born = |item: &Q| self.numbered(held(item).sequence.database()).unwrap_or(0);
+        for round in 0..self.databases.len() {
+            let mut groups: Vec<Vec<usize>> = self.databases.iter().map(|_| Vec::new()).collect();
+            for (index, item) in items.iter().enumerate() {
+                if answers[index].as_ref().is_none_or(is_elsewhere) {
+                    groups[(born(item) + round) % self.databases.len()].push(index);
+                }
+            }
+            let asked = self.databases.iter().zip(&groups).map(|(database, group)| {
+                ask(database, group.iter().map(|index| items[*index].clone()).collect())
+            });
+            for (group, told) in groups.iter().zip(all(asked.collect::<Vec<_>>()).await?) {
+                for (index, answer) in group.iter().zip(told) {
+                    answers[*index] = Some(answer);
+                }
+            }
         }
         Ok(answers.into_iter().flatten().collect())
     }

@@ -1,23 +1,28 @@
 //! The verbs, over all databases.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, select_all};
 use jiff::Timestamp;
+use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::backlog::Pending;
 use punctual_domain::policy::limit::Rule;
-use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName, lifecycle};
+use punctual_domain::work::{About, Presence};
+use punctual_domain::{Document, Labels, LedgerEntry, Note, Operation, Placement, Run, Tenant, TenantName};
 use punctual_store::{
-    Advanced, Attendance, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Error, Figures,
-    Firing, Health, Heartbeat, Held, Hint, Home, JobFilter, Lapse, Lapsed, Lists, MoveStep, Moved,
-    OperationFilter, Page, PageRequest, Planned, Put, Refused, RuleChange, RunDetail, RunFilter, Runnable,
-    Shards, Step, Stepped, Store, Stored, Subject, Trigger,
+    Advanced, Answering, Attendance, Cancellation, Claim, Concluded, Conclusion, DocumentChange, Due,
+    DuePage, DueQuery, Error, Figures, Firing, Health, Heartbeat, Held, Hint, Home, JobFilter, Lapse, Lapsed,
+    Lists, MoveStep, Moved, OperationFilter, Page, PageRequest, Planned, Put, Queue, Queues, Refused,
+    RuleChange, RunDetail, RunFilter, Runnable, Shards, Step, Stepped, Store, Stored, Subject, Trigger,
 };
 
 use super::lists::Source;
 use super::route::{Answer, Answers, is_missing, may_have_moved};
 use super::{Several, merge};
+use crate::documents::Left;
 use crate::postgres::Postgres;
 
 /// A database that does not answer within this share of a lease is left out, so that the others keep their leases.
@@ -67,7 +72,24 @@ impl Several {
     }
 }
 
-async fn all<T>(
+impl Several {
+    /// What all of them know, from the first that answers.
+    async fn first_that_answers<'s, T, A>(&'s self, ask: impl Fn(&'s Postgres) -> A) -> Result<T, Error>
+    where
+        A: Future<Output = Result<T, Error>>,
+    {
+        let mut failure = nothing();
+        for database in self.databases.iter() {
+            match ask(database).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+}
+
+pub(super) async fn all<T>(
     answers: impl IntoIterator<Item = impl Future<Output = Result<T, Error>>>,
 ) -> Result<Vec<T>, Error> {
     join_all(answers).await.into_iter().collect()
@@ -93,6 +115,19 @@ impl Store for Several {
     fn figures(&self) -> Figures {
         let figures = merge::figures(self.databases.iter().map(Store::figures));
         Figures { replicas: self.replicas.figures(), ..figures }
+    }
+
+    fn pending(&self, tenant: TenantId) -> Pending {
+        self.databases.iter().map(|database| database.pending(tenant)).fold(Pending::default(), Pending::plus)
+    }
+
+    /// One that does not answer keeps what was last counted there.
+    async fn count_pending(&self) -> Result<Pending, Error> {
+        let mut answers = Vec::with_capacity(self.databases.len());
+        for database in self.databases.iter() {
+            answers.push(Store::count_pending(database).await);
+        }
+        merge::pending(answers)
     }
 
     fn is_shared(&self) -> bool {
@@ -181,8 +216,12 @@ impl Store for Several {
         select_all(self.databases.iter().map(Store::hint)).await.0
     }
 
-    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
-        let ask = |database, puts: Vec<Put>| Store::put_jobs(database, puts, now);
+    async fn put_born(
+        &self,
+        puts: Vec<Put>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Run>, Refused>>, Error> {
+        let ask = |database, puts: Vec<Put>| Store::put_born(database, puts, now);
         self.route(&puts, |put| put.job.id.shard(), may_have_moved, ask).await
     }
 
@@ -334,39 +373,74 @@ impl Store for Several {
         Ok(reply)
     }
 
+    async fn asked_to_stop(&self, worker: WorkerId, held: &[Held]) -> Result<Vec<Held>, Error> {
+        // One that does not answer has nothing to say; it is asked again soon.
+        let ask = |database| Store::asked_to_stop(database, worker, held);
+        let answers = join_all(self.databases.iter().map(ask)).await;
+        if let [Err(error)] = answers.as_slice() {
+            return Err(error.clone());
+        }
+        Ok(answers.into_iter().flatten().flatten().collect())
+    }
+
+    async fn note(&self, notes: Vec<Note>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+        self.route_held(notes, |note| note.held, |database, some| Store::note(database, some, now)).await
+    }
+
+    async fn checkpoints(&self, runs: &[RunId]) -> Result<Vec<Option<Box<str>>>, Error> {
+        let ask = |database, asked: Vec<_>| -> Answers<'_, _> {
+            Box::pin(async move { Store::checkpoints(database, &asked).await })
+        };
+        self.route(runs, |run| run.shard(), is_missing, ask).await
+    }
+
+    async fn introduce(&self, worker: WorkerId, about: About, now: Timestamp) -> Result<bool, Error> {
+        let tell = |database| Store::introduce(database, worker, about.clone(), now);
+        Ok(all(self.databases.iter().map(tell)).await?.into_iter().all(|lives| lives))
+    }
+
+    async fn workers(&self, tenant: Option<TenantId>) -> Result<Vec<Presence>, Error> {
+        let lists = all(self.databases.iter().map(|database| Store::workers(database, tenant))).await?;
+        let mut workers: BTreeMap<WorkerId, Presence> = BTreeMap::new();
+        for seen in lists.into_iter().flatten() {
+            // Each is told of everything that is held.
+            let known = workers.entry(seen.worker).or_insert_with(|| seen.clone());
+            if known.seen_at < seen.seen_at {
+                *known = seen;
+            }
+        }
+        Ok(workers.into_values().collect())
+    }
+
+    async fn queues(&self, tenant: Option<TenantId>) -> Result<Vec<Queue>, Error> {
+        let lists = all(self.databases.iter().map(|database| Store::queues(database, tenant))).await?;
+        let mut queues = Queues::default();
+        queues.join(lists.into_iter().flatten());
+        Ok(queues.into_vec())
+    }
+
+    async fn addressed(&self) -> Result<Vec<Labels>, Error> {
+        let lists = all(self.databases.iter().map(Store::addressed)).await?;
+        Ok(lists.into_iter().flatten().collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    async fn suspected(&self) -> Result<Vec<WorkerId>, Error> {
+        let lists = all(self.databases.iter().map(Store::suspected)).await?;
+        Ok(lists.into_iter().flatten().collect())
+    }
+
+    async fn dismiss(&self, worker: WorkerId, now: Timestamp) -> Result<(), Error> {
+        all(self.databases.iter().map(|database| Store::dismiss(database, worker, now))).await?;
+        Ok(())
+    }
+
     async fn complete(
         &self,
         conclusions: Vec<Conclusion>,
         now: Timestamp,
     ) -> Result<Vec<Result<Concluded, Refused>>, Error> {
-        if let Some(only) = self.only() {
-            return Store::complete(only, conclusions, now).await;
-        }
-        // A run is where it was born, unless it has moved: then the others are asked.
-        let is_elsewhere = |answer: &Result<Concluded, Refused>| {
-            matches!(answer, Err(Refused::Lifecycle(lifecycle::Refused::StaleLease { .. })))
-        };
-        let mut answers: Vec<Option<Result<Concluded, Refused>>> = conclusions.iter().map(|_| None).collect();
-        let born = |conclusion: &Conclusion| self.numbered(conclusion.held.sequence.database()).unwrap_or(0);
-        for round in 0..self.databases.len() {
-            let mut groups: Vec<Vec<usize>> = self.databases.iter().map(|_| Vec::new()).collect();
-            for (index, conclusion) in conclusions.iter().enumerate() {
-                if answers[index].as_ref().is_none_or(is_elsewhere) {
-                    groups[(born(conclusion) + round) % self.databases.len()].push(index);
-                }
-            }
-            let ask = |(database, group): (_, &Vec<usize>)| {
-                let asked: Vec<Conclusion> = group.iter().map(|index| conclusions[*index].clone()).collect();
-                Store::complete(database, asked, now)
-            };
-            let asked: Vec<_> = self.databases.iter().zip(&groups).map(ask).collect();
-            for (group, told) in groups.iter().zip(all(asked).await?) {
-                for (index, answer) in group.iter().zip(told) {
-                    answers[*index] = Some(answer);
-                }
-            }
-        }
-        Ok(answers.into_iter().flatten().collect())
+        let ask = |database, some| Store::complete(database, some, now);
+        self.route_held(conclusions, |conclusion| conclusion.held, ask).await
     }
 
     async fn expired(&self, lease: Duration, now: Timestamp, limit: usize) -> Result<Vec<Run>, Error> {
@@ -399,20 +473,22 @@ impl Store for Several {
         self.route(&lapses, |one| one.run.shard(), may_have_moved, ask).await
     }
 
+    async fn answer(
+        &self,
+        answers: Vec<Answering>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let ask = |database, some: Vec<Answering>| Store::answer(database, some, now);
+        self.route(&answers, |one| one.run.shard(), may_have_moved, ask).await
+    }
+
     async fn put_rules(&self, changes: Vec<RuleChange>, now: Timestamp) -> Result<(), Error> {
         let put = self.databases.iter().map(|database| Store::put_rules(database, changes.clone(), now));
         all(put).await.map(|_| ())
     }
 
     async fn rules(&self) -> Result<Vec<Rule>, Error> {
-        let mut failure = nothing();
-        for database in self.databases.iter() {
-            match Store::rules(database).await {
-                Ok(rules) => return Ok(rules),
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
+        self.first_that_answers(Store::rules).await
     }
 
     /// Each database has gates of its own.
@@ -504,6 +580,48 @@ impl Store for Several {
         page: PageRequest<OperationId>,
     ) -> Result<Page<Operation, OperationId>, Error> {
         self.operations_from(Source::Databases, filter, page).await
+    }
+
+    async fn put_documents(
+        &self,
+        changes: Vec<DocumentChange>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Document>, Refused>>, Error> {
+        let Some((first, others)) = self.databases.split_first() else { return Err(nothing()) };
+        let keys: Vec<_> =
+            changes.iter().map(|change| (change.kind, change.tenant, change.name.clone())).collect();
+        // The first database decides; the others have a copy, to read while it is out of reach.
+        let answers = Store::put_documents(first, changes, now).await?;
+        let left: Vec<Left> = keys
+            .into_iter()
+            .zip(&answers)
+            .filter_map(|((kind, tenant, name), answer)| {
+                answer.as_ref().ok().map(|document| (kind, tenant, name, document.clone()))
+            })
+            .collect();
+        all(others.iter().map(|database| database.write("put_documents", database.leave_documents(&left))))
+            .await?;
+        Ok(answers)
+    }
+
+    async fn document(
+        &self,
+        kind: document::Kind,
+        tenant: TenantId,
+        name: &str,
+    ) -> Result<Option<Document>, Error> {
+        self.first_that_answers(|database| Store::document(database, kind, tenant, name)).await
+    }
+
+    async fn documents(
+        &self,
+        kind: document::Kind,
+        tenant: Option<TenantId>,
+        after: Option<(TenantId, String)>,
+        limit: usize,
+    ) -> Result<Vec<Document>, Error> {
+        self.first_that_answers(|database| Store::documents(database, kind, tenant, after.clone(), limit))
+            .await
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

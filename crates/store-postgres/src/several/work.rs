@@ -115,7 +115,8 @@ impl Several {
         let mut runs: Vec<Run> = Vec::new();
         let is_anywhere = match &step.effect {
             Effect::Redrive(_) | Effect::Acknowledge(_) | Effect::Change(_) | Effect::Cancel(_) => true,
-            Effect::Nothing | Effect::Births { .. } => false,
+            // These are in the shard of the operation.
+            Effect::Nothing | Effect::Births { .. } | Effect::Message(_) => false,
         };
         if is_anywhere {
             if !self.is_next(&step).await? {
@@ -145,7 +146,7 @@ impl Several {
                     let answers = self.cancel(cancellations, now).await?;
                     runs = Effect::count_cancelled(operation, ids.into_iter().zip(answers));
                 }
-                Effect::Nothing | Effect::Births { .. } => {}
+                Effect::Nothing | Effect::Births { .. } | Effect::Message(_) => {}
             }
         }
         let ask = |database, steps: Vec<Step>| Store::step(database, steps, now);

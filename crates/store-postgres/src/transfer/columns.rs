@@ -4,16 +4,18 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 use punctual_domain::job::JobState;
-use punctual_store::record::{encode_operation, encode_rule, fate_code};
+use punctual_store::record::{encode_operation, encode_rule};
 use punctual_store::transfer::{EndedRun, Piece};
 use punctual_store::{Error, RunDetail};
 use uuid::Uuid;
 
+use crate::documents;
 use crate::due::DueColumns;
 use crate::error::damaged;
 use crate::open_runs::OpenColumns;
+use crate::papers::Unwritten;
 use crate::partition::{Ended, LATE, Partition, class, days};
-use crate::row::{Entry, job_record, job_state, job_uuid, millis};
+use crate::row::{Entry, fate_columns, job_record, job_state, job_uuid, millis};
 
 /// What a page writes, by table.
 #[derive(Default)]
@@ -24,6 +26,7 @@ pub(super) struct Columns {
     pub(super) versions: (Vec<Uuid>, Vec<i32>, Vec<i32>, Vec<String>),
     pub(super) due: DueColumns,
     pub(super) open: OpenColumns,
+    pub(super) said: Unwritten,
     pub(super) ended: Ended,
     /// Where ended runs go.
     pub(super) partitions: HashSet<Partition>,
@@ -33,6 +36,7 @@ pub(super) struct Columns {
     pub(super) requests: Requests,
     pub(super) ended_jobs: (Vec<i64>, Vec<Uuid>, Vec<i32>),
     pub(super) rules: (Vec<String>, Vec<String>),
+    pub(super) documents: documents::Columns,
 }
 
 #[derive(Default)]
@@ -55,6 +59,7 @@ pub(super) struct Ledger {
     pub(super) fate: Vec<i16>,
     pub(super) tenant: Vec<i32>,
     pub(super) decided_at: Vec<i64>,
+    pub(super) cap: Vec<Option<i16>>,
 }
 
 #[derive(Default)]
@@ -108,8 +113,10 @@ impl Columns {
                 self.versions.3.push(job_record(&job)?);
             }
             Piece::Due(due) => self.due.push(&due),
-            Piece::OpenRun(RunDetail { run, attempts }) => {
-                self.open.push(&Entry::born((run, attempts)), now);
+            Piece::OpenRun(detail) => {
+                let entry = entry(detail);
+                self.open.push(&entry, now);
+                self.said.push_of(&entry);
             }
             Piece::EndedRun(ended) => self.push_ended(ended, now),
             Piece::Ledger(entry) => {
@@ -117,7 +124,9 @@ impl Columns {
                 self.ledger.from.push(millis(entry.from));
                 self.ledger.to.push(millis(entry.to));
                 self.ledger.slots.push(entry.slots as i64);
-                self.ledger.fate.push(fate_code(entry.fate).into());
+                let (fate, cap) = fate_columns(entry.fate);
+                self.ledger.fate.push(fate);
+                self.ledger.cap.push(cap);
                 self.ledger.tenant.push(entry.tenant.0 as i32);
                 self.ledger.decided_at.push(millis(entry.decided_at));
             }
@@ -150,6 +159,7 @@ impl Columns {
                 self.rules.0.push(rule.name.to_string());
                 self.rules.1.push(record);
             }
+            Piece::Document(document) => self.documents.push(&document),
         }
         Ok(())
     }
@@ -157,14 +167,15 @@ impl Columns {
     /// Ended runs go where they would have gone when they ended, unless that is gone by now.
     fn push_ended(&mut self, ended: EndedRun, now: Timestamp) {
         let ended_at = ended.ended_at();
-        let RunDetail { run, attempts } = ended.detail;
+        let entry = entry(ended.detail);
+        let run = &entry.run;
         if ended.is_dead_letter {
             self.letters.0.push(run.sequence.as_i64());
             self.letters.1.push(run.tenant.0 as i32);
             self.letters.2.push(job_uuid(run.job));
         }
-        let home = Partition::at(class(run.retention), millis(run.sequence.born_at()));
-        self.ended.push(&Entry::born((run, attempts)), ended_at);
+        let home = Partition::at(class(run.class()), millis(run.sequence.born_at()));
+        self.ended.push(&entry, ended_at);
         let is_over = home.to + days(home.class) < millis(now);
         if let Some(place) = self.ended.class.last_mut().filter(|place| **place != LATE) {
             match is_over {
@@ -175,4 +186,10 @@ impl Columns {
             }
         }
     }
+}
+
+/// A run with what it has said.
+fn entry(detail: RunDetail) -> Entry {
+    let (run, attempts, said) = detail.apart();
+    Entry { said, ..Entry::born((run, attempts)) }
 }

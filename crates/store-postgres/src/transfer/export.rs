@@ -12,9 +12,11 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::client::Client;
+use crate::documents;
 use crate::due;
 use crate::error::{Failed, damaged};
 use crate::operations;
+use crate::papers;
 use crate::partition::LATE;
 use crate::row::{JOB, fate, job_id, job_uuid, read_job, timestamp};
 
@@ -50,7 +52,8 @@ pub(super) async fn pieces(
         }
         Kind::Due => read_due(&read, after).await,
         Kind::OpenRuns => {
-            let sql = "select seq, record from open_runs where seq > $1 order by seq limit $2";
+            let sql = "select seq, record, array(select p.record from open_papers p where p.seq = o.seq order by p.attempt)
+                from open_runs o where seq > $1 order by seq limit $2";
             read.each(sql, &[&after.first::<i64>()?.unwrap_or(i64::MIN), &read.limit], |row| {
                 let detail = detail(row)?;
                 Ok((detail.run.sequence.as_i64().to_string(), Piece::OpenRun(detail)))
@@ -59,7 +62,7 @@ pub(super) async fn pieces(
         }
         Kind::History => history(&read, after.two::<i16, i64>()?).await,
         Kind::Ledger => {
-            let sql = "select job, from_slot, to_slot, slots, fate, tenant, decided_at from ledger
+            let sql = "select job, from_slot, to_slot, slots, fate, tenant, decided_at, cap from ledger
                 where (job, from_slot) > ($1, $2) order by job, from_slot limit $3";
             let (job, from) =
                 after.two::<JobId, i64>()?.map_or((Uuid::nil(), 0), |(id, from)| (job_uuid(id), from));
@@ -88,6 +91,17 @@ pub(super) async fn pieces(
                 let name: String = row.get(0);
                 let rule = decode_rule(&name, row.get::<_, &str>(1).as_bytes())?;
                 Ok((name, Piece::Rule(rule)))
+            })
+            .await
+        }
+        Kind::Documents => {
+            let sql = "select kind, tenant, name, version, body, updated_at from documents
+                where (kind, tenant, name) > ($1, $2, $3) order by kind, tenant, name limit $4";
+            let (kind, tenant, name) = after.three::<String, i32, String>()?.unwrap_or_default();
+            read.each(sql, &[&kind, &tenant, &name, &read.limit], |row| {
+                let document = documents::read(row)?;
+                let place = Place::text([&document.kind.as_str(), &document.tenant.0, &document.name]);
+                Ok((place, Piece::Document(document)))
             })
             .await
         }
@@ -147,7 +161,7 @@ async fn read_due(read: &Read<'_>, after: Place<'_>) -> Result<Vec<(String, Piec
 
 fn detail(row: &Row) -> Result<RunDetail, Error> {
     let (run, attempts) = decode_run(Sequence::from_i64(row.get(0)), row.get::<_, &[u8]>(1))?;
-    Ok(RunDetail { run, attempts })
+    Ok(RunDetail::of(run, attempts, papers::read_all(row.get(2))?))
 }
 
 /// Runs that ended, a class after the other.
@@ -157,11 +171,11 @@ async fn history(read: &Read<'_>, after: Option<(i16, i64)>) -> Result<Vec<(Stri
     for class in begin..=LATE {
         let after = if class == begin { after } else { i64::MIN };
         let rest = read.limit - pieces.len() as i64;
-        let sql = "select seq, record, exists (select from dead_letters d where d.seq = h.seq) from history h
+        let sql = "select seq, record, array[papers], exists (select from dead_letters d where d.seq = h.seq) from history h
             where class = $1 and seq > $2 order by seq limit $3";
         let found = read
             .each(sql, &[&class, &after, &rest], |row| {
-                let (detail, is_dead_letter) = (detail(row)?, row.get(2));
+                let (detail, is_dead_letter) = (detail(row)?, row.get(3));
                 let place = Place::text([&class, &detail.run.sequence.as_i64()]);
                 Ok((place, Piece::EndedRun(EndedRun { detail, is_dead_letter })))
             })
@@ -182,7 +196,7 @@ fn ledger(row: &Row) -> Result<(String, Piece), Error> {
         from: timestamp(from)?,
         to: timestamp(row.get(2))?,
         slots: row.get::<_, i64>(3) as u64,
-        fate: fate(row.get(4))?,
+        fate: fate(row.get(4), row.get(7))?,
         decided_at: timestamp(row.get(6))?,
     };
     Ok((Place::text([&entry.job, &from]), Piece::Ledger(entry)))

@@ -1,5 +1,7 @@
 //! Writing a page of pieces, as the verbs would have left them.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use punctual_store::transfer::Piece;
 use tokio_postgres::types::ToSql;
@@ -7,6 +9,7 @@ use tokio_postgres::types::ToSql;
 use super::columns::Columns;
 use super::{NOTE, overtaken};
 use crate::client::Client;
+use crate::documents::WRITE as DOCUMENTS;
 use crate::due::{INSERT_DUE, due_params};
 use crate::error::Failed;
 use crate::open_runs::{WRITE_OPEN, open_params};
@@ -30,16 +33,17 @@ insert into job_versions (id, version, tenant, record)
 select * from unnest($1::uuid[], $2::int[], $3::int[], $4::text[]) on conflict do nothing";
 
 const HISTORY: &str = "
-insert into history (class, state, tenant, seq, job, keep_until, record)
-select * from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[], $7::bytea[])
+insert into history (class, state, tenant, seq, job, keep_until, record, papers)
+select * from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[], $7::bytea[], $8::bytea[])
 on conflict do nothing";
 
 const LETTERS: &str = "
 insert into dead_letters select * from unnest($1::bigint[], $2::int[], $3::uuid[]) on conflict do nothing";
 
 const LEDGER: &str = "
-insert into ledger (job, from_slot, to_slot, slots, fate, tenant, decided_at)
-select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::smallint[], $6::int[], $7::bigint[])
+insert into ledger (job, from_slot, to_slot, slots, fate, tenant, decided_at, cap)
+select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::smallint[], $6::int[], $7::bigint[],
+    $8::smallint[])
 on conflict do nothing";
 
 const OPERATIONS: &str = "
@@ -85,7 +89,7 @@ pub(super) async fn page(
 async fn write(transaction: &Client<'_>, columns: &Columns) -> Result<(), Failed> {
     let Columns { tenants, jobs, keys, versions, due, open, ended, letters, ledger, operations, .. } =
         columns;
-    let Columns { requests, ended_jobs, rules, .. } = columns;
+    let Columns { requests, ended_jobs, rules, documents, .. } = columns;
     insert(transaction, TENANTS, tenants.0.len(), &[&tenants.0, &tenants.1, &tenants.2]).await?;
     let values: [&(dyn ToSql + Sync); 7] =
         [&jobs.id, &jobs.tenant, &jobs.version, &jobs.state, &jobs.fired, &jobs.completed_at, &jobs.record];
@@ -95,9 +99,13 @@ async fn write(transaction: &Client<'_>, columns: &Columns) -> Result<(), Failed
     insert(transaction, VERSIONS, versions.0.len(), &values).await?;
     insert(transaction, INSERT_DUE, due.at.len(), &due_params!(due)).await?;
     insert(transaction, WRITE_OPEN, open.seq.len(), &open_params!(open)).await?;
-    insert(transaction, HISTORY, ended.seq.len(), &ended.values()).await?;
+    columns.said.write(transaction).await?;
+    let papers = ended.papers(HashMap::new());
+    let mut values: Vec<&(dyn ToSql + Sync)> = ended.values().into();
+    values.push(&papers);
+    insert(transaction, HISTORY, ended.seq.len(), &values).await?;
     insert(transaction, LETTERS, letters.0.len(), &[&letters.0, &letters.1, &letters.2]).await?;
-    let values: [&(dyn ToSql + Sync); 7] = [
+    let values: [&(dyn ToSql + Sync); 8] = [
         &ledger.job,
         &ledger.from,
         &ledger.to,
@@ -105,6 +113,7 @@ async fn write(transaction: &Client<'_>, columns: &Columns) -> Result<(), Failed
         &ledger.fate,
         &ledger.tenant,
         &ledger.decided_at,
+        &ledger.cap,
     ];
     insert(transaction, LEDGER, ledger.job.len(), &values).await?;
     let values: [&(dyn ToSql + Sync); 7] = [
@@ -122,7 +131,16 @@ async fn write(transaction: &Client<'_>, columns: &Columns) -> Result<(), Failed
     insert(transaction, REQUESTS, requests.tenant.len(), &values).await?;
     let values: [&(dyn ToSql + Sync); 3] = [&ended_jobs.0, &ended_jobs.1, &ended_jobs.2];
     insert(transaction, ENDED_JOBS, ended_jobs.0.len(), &values).await?;
-    insert(transaction, RULES, rules.0.len(), &[&rules.0, &rules.1]).await
+    insert(transaction, RULES, rules.0.len(), &[&rules.0, &rules.1]).await?;
+    let values: [&(dyn ToSql + Sync); 6] = [
+        &documents.kind,
+        &documents.tenant,
+        &documents.name,
+        &documents.version,
+        &documents.body,
+        &documents.updated_at,
+    ];
+    insert(transaction, DOCUMENTS, documents.kind.len(), &values).await
 }
 
 async fn insert(

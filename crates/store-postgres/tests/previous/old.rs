@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use punctual_domain::attempt::Output;
 use punctual_domain::id::{JobId, Sequence, WorkerId};
 use punctual_domain::lifecycle::{self, Event, Verdict};
 use punctual_domain::{Attempt, Job, Outcome, Report, Run};
@@ -219,13 +220,17 @@ impl Old {
     pub(crate) async fn claim(&self, limit: i64, now: Timestamp) -> Vec<Leased> {
         self.transact(async || {
             self.query("update open_runs o set line = case", &[&now.as_millisecond()]).await?;
-            let values: [&(dyn ToSql + Sync); 5] =
-                [&limit, &None::<Vec<i16>>, &None::<Vec<String>>, &self.me(), &None::<i64>];
-            let rows = self
-                .query("select seq, revision, record, line, punctual_now($5) from open_runs", &values)
-                .await?;
+            let (lanes, above, upto) = (vec![0_i16, 1, 2], vec![-1; 3], vec![i32::MAX; 3]);
+            let values: [&(dyn ToSql + Sync); 4] = [&lanes, &above, &upto, &limit];
+            let waiters = self.query("with recursive who as (\n    select c.lane, c.upto", &values).await?;
+            let lanes: Vec<i16> = waiters.iter().map(|row| row.get(0)).collect();
+            let tenants: Vec<i32> = waiters.iter().map(|row| row.get(1)).collect();
+            let most = vec![limit; waiters.len()];
+            let values: [&(dyn ToSql + Sync); 6] =
+                [&lanes, &tenants, &most, &None::<Vec<i16>>, &self.me(), &None::<i64>];
+            let rows = self.query("o.record, o.line, punctual_now($6) from unnest", &values).await?;
             let mut leased = Vec::new();
-            for row in &rows {
+            for row in rows.iter().take(limit as usize) {
                 let (mut run, mut attempts) =
                     decode_run(Sequence::from_i64(row.get(0)), row.get::<_, &[u8]>(2)).unwrap();
                 lifecycle::apply(&mut run, Event::Claimed { worker: self.id, at: now }).unwrap();
@@ -270,6 +275,8 @@ impl Old {
         for Leased { mut run, mut attempts, revision } in held {
             let mut report = Report::lost(now, now);
             (report.outcome, report.error) = (Outcome::Succeeded, None);
+            // It keeps the answer in the record.
+            report.output = Some(Output { bytes: b"of the old one".to_vec(), is_truncated: false });
             let verdict = Verdict::Succeed;
             let (attempt, started_at) = (run.attempt, Some(now));
             let event = Event::Concluded { worker: self.id, attempt, started_at, verdict, at: now };
@@ -288,7 +295,8 @@ impl Old {
         let mut values: Vec<&(dyn ToSql + Sync)> = vec![&classes, &states, &tenants, &sequences];
         values.extend([&ids as &(dyn ToSql + Sync), &keep, &records, &revisions]);
         values.extend([&none as &(dyn ToSql + Sync), &no_tenants, &no_jobs]);
-        let refused = self.query("with gone as (\n    delete from open_runs o", &values).await.unwrap();
+        let words = ") select x.seq from unnest($4::bigint[]) x (seq) where x.seq not in";
+        let refused = self.query(words, &values).await.unwrap();
         for row in refused {
             jobs.remove(&row.get::<_, i64>(0));
         }

@@ -1,4 +1,4 @@
--- A database as its store leaves it after the story of story.rs, schema 7. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
+-- A database as its store leaves it after the story of story.rs, schema 9. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
 
 SET statement_timeout = 0;
 SET lock_timeout = 0;
@@ -94,6 +94,17 @@ ALTER TABLE public.ended_lists ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY 
     NO MAXVALUE
     CACHE 1
 );
+CREATE TABLE public.gates (
+    key bigint NOT NULL,
+    breadth smallint NOT NULL,
+    shard smallint NOT NULL,
+    rule text,
+    held integer DEFAULT 0 NOT NULL,
+    waiting bigint DEFAULT 0 NOT NULL,
+    full_at bigint DEFAULT 0 NOT NULL,
+    next_at bigint
+)
+WITH (fillfactor='50');
 CREATE TABLE public.history (
     class smallint NOT NULL,
     state smallint NOT NULL,
@@ -115,6 +126,15 @@ CREATE TABLE public.history_0 (
 )
 PARTITION BY RANGE (seq);
 CREATE TABLE public.history_0_1800000000000 (
+    class smallint NOT NULL,
+    state smallint NOT NULL,
+    tenant integer NOT NULL,
+    seq bigint NOT NULL,
+    job uuid NOT NULL,
+    keep_until bigint NOT NULL,
+    record bytea NOT NULL
+);
+CREATE TABLE public.history_0_1800007200000 (
     class smallint NOT NULL,
     state smallint NOT NULL,
     tenant integer NOT NULL,
@@ -254,7 +274,8 @@ CREATE TABLE public.open_runs (
     record bytea NOT NULL,
     start_by bigint,
     behind bigint,
-    is_followed boolean DEFAULT false NOT NULL
+    is_followed boolean DEFAULT false NOT NULL,
+    waits_on bigint
 );
 CREATE TABLE public.operations (
     id uuid NOT NULL,
@@ -277,6 +298,10 @@ CREATE TABLE public.requests (
     expires_at bigint NOT NULL,
     result text NOT NULL,
     shard smallint
+);
+CREATE TABLE public.rules (
+    name text NOT NULL,
+    record text NOT NULL
 );
 CREATE TABLE public.schema_versions (
     version integer NOT NULL,
@@ -315,6 +340,7 @@ CREATE TABLE public.workers (
 WITH (fillfactor='50');
 ALTER TABLE ONLY public.history ATTACH PARTITION public.history_0 FOR VALUES IN ('0');
 ALTER TABLE ONLY public.history_0 ATTACH PARTITION public.history_0_1800000000000 FOR VALUES FROM ('1887436800000000000') TO ('1887444349747200000');
+ALTER TABLE ONLY public.history_0 ATTACH PARTITION public.history_0_1800007200000 FOR VALUES FROM ('1887444349747200000') TO ('1887451899494400000');
 ALTER TABLE ONLY public.history ATTACH PARTITION public.history_1 FOR VALUES IN ('1');
 ALTER TABLE ONLY public.history_1 ATTACH PARTITION public.history_1_1799971200000 FOR VALUES FROM ('1887406601011200000') TO ('1887451899494400000');
 ALTER TABLE ONLY public.history ATTACH PARTITION public.history_2 FOR VALUES IN ('2');
@@ -346,8 +372,11 @@ INSERT INTO public.due VALUES (14, 1800011820000, 1, 1, '01a3190f-c180-700e-8000
 INSERT INTO public.due VALUES (15, 1800011820000, 1, 1, '01a3190f-c180-700f-8000-00000000000f', 1, 1800011820000);
 INSERT INTO public.due VALUES (0, 1800011820000, 1, 1, '01a3190f-c180-7000-8000-000000000010', 1, 1800011820000);
 INSERT INTO public.due VALUES (1, 1800011790000, 1, 1, '01a3190f-c180-7001-8000-000000000011', 1, 1800011790000);
+INSERT INTO public.due VALUES (2, 1800011820000, 1, 1, '01a3190f-c180-7002-8000-000000000012', 1, 1800011820000);
+INSERT INTO public.due VALUES (3, 1800011820000, 1, 1, '01a3190f-c180-7003-8000-000000000013', 1, 1800011820000);
 INSERT INTO public.ended_lists OVERRIDING SYSTEM VALUE VALUES (1800619200000, 1, 1, '{01a3190f-c180-700a-8000-00000000000a}', '{2}');
 INSERT INTO public.ended_lists OVERRIDING SYSTEM VALUE VALUES (1800619200000, 2, 1, '{01a3190f-c180-700b-8000-00000000000b}', '{1}');
+INSERT INTO public.gates VALUES (1, 10, 1, 'one', 1, 1, 0, NULL);
 INSERT INTO public.history_0_1800000000000 VALUES (0, 10, 1, 1887436800000000000, '01a3185c-5000-7003-8000-000000000003', 1800086400000, '\x010a08c00301a3185c500070038000000000000003010101000001a3185c50007002800000000004004000000000');
 INSERT INTO public.history_0_1800000000000 VALUES (0, 11, 1, 1887436862914560000, '01a3185c-5000-7003-8000-000000000003', 1800086460000, '\x010b08c00501a3185c500070038000000000000003010101000001a3185c50007002800000000004004000000001010101a3185c500070028000000000040040c0e9e985e36802030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500');
 INSERT INTO public.history_0_1800000000000 VALUES (0, 12, 1, 1887436925829120000, '01a3185c-5000-7003-8000-000000000003', 1800086520000, '\x010c08c00501a3185c500070038000000000000003010101000001a3185c50007002800000000004004000000001010101a3185c5000700280000000000400408093f185e36803030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500');
@@ -379,6 +408,8 @@ INSERT INTO public.jobs VALUES ('01a3190f-c180-700f-8000-00000000000f', 1, 1, 0,
 INSERT INTO public.jobs VALUES ('01a3190f-c180-7000-8000-000000000010', 1, 1, 0, 0, NULL, '{"v":1,"name":"ready","queue":"default","schedule":{"at":"* * * * *"},"target":"discard","payload":{"n":7},"created":1800011760000,"updated":1800011760000}');
 INSERT INTO public.jobs VALUES ('01a3185f-f980-7004-8000-000000000004', 1, 1, 0, 2, 1800000420000, '{"v":1,"name":"kept 1","key":"key-1","labels":{"team":"billing"},"queue":"default","schedule":{"at":"* * * * *"},"target":"discard","payload":{"n":7},"created":1800000240000,"updated":1800000240000}');
 INSERT INTO public.jobs VALUES ('01a3190f-c180-7001-8000-000000000011', 1, 1, 0, 0, NULL, '{"v":1,"name":"news","queue":"default","schedule":{"at":"* * * * *"},"target":"discard","payload":{"n":7},"created":1800011760000,"updated":1800011760000}');
+INSERT INTO public.jobs VALUES ('01a3190f-c180-7002-8000-000000000012', 1, 1, 0, 0, NULL, '{"v":1,"name":"first","queue":"default","schedule":{"at":"* * * * *"},"target":"discard","payload":{"n":7},"created":1800011760000,"updated":1800011760000}');
+INSERT INTO public.jobs VALUES ('01a3190f-c180-7003-8000-000000000013', 1, 1, 0, 0, NULL, '{"v":1,"name":"second","queue":"default","schedule":{"at":"* * * * *"},"target":"discard","payload":{"n":7},"created":1800011760000,"updated":1800011760000}');
 INSERT INTO public.jobs VALUES ('01a31863-a300-7005-8000-000000000005', 1, 1, 0, 3, 1800000660000, '{"v":1,"name":"kept 2","key":"key-2","labels":{"team":"billing"},"queue":"default","schedule":{"at":"* * * * *"},"target":"discard","payload":{"n":7},"policies":{"days":30},"created":1800000480000,"updated":1800000480000}');
 INSERT INTO public.jobs VALUES ('01a31867-4c80-7006-8000-000000000006', 1, 1, 0, 4, 1800000900000, '{"v":1,"name":"kept 3","key":"key-3","labels":{"team":"billing"},"queue":"default","schedule":{"at":"* * * * *"},"target":"discard","payload":{"n":7},"policies":{"days":400},"created":1800000720000,"updated":1800000720000}');
 INSERT INTO public.jobs VALUES ('01a3186a-f600-7007-8000-000000000007', 1, 1, 0, 0, NULL, '{"v":1,"name":"late","queue":"default","schedule":{"at":"* * * * *"},"target":"discard","payload":{"n":7},"policies":{"days":1},"created":1800000960000,"updated":1800000960000}');
@@ -401,27 +432,33 @@ INSERT INTO public.news VALUES (15, 1800011760000);
 INSERT INTO public.news VALUES (0, 1800011760000);
 INSERT INTO public.news VALUES (1, 1800011790000);
 INSERT INTO public.nodes VALUES ('01a3185c-5000-7555-aaaa-aaaaaaaaaaaa', 1801011760000, '{"name":"one","address":"http://one:7070","release":"0.1.0","roles":{"api":true,"scheduler":true,"worker":true},"started":1800000000000,"capacity":100,"ahead":3,"density":[[3,60]]}');
-INSERT INTO public.open_runs VALUES (1887449131253760000, 8, 0, 1, 0, 1800012060000, NULL, 2, 1, '01a3190f-c180-7008-8000-000000000008', NULL, 'default', '\x010428c20401a3190fc1807008800000000000000801010100c0cf24010001a3190fc180700c8000000000180180000001010101a3190fc180700c80000000001801808086fe90e36802030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500', NULL, NULL, false);
-INSERT INTO public.open_runs VALUES (1887449131253760001, 11, 0, 1, 0, 1800012060000, NULL, 2, 1, '01a3190f-c180-700b-8000-00000000000b', NULL, 'default', '\x010428c20401a3190fc180700b800000000000000b01010100c0cf24010001a3190fc180700c8000000000180180000001010101a3190fc180700c80000000001801808086fe90e36802030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500', NULL, NULL, false);
-INSERT INTO public.open_runs VALUES (1887449131253760003, 14, 2, 1, 0, 1800011760000, 1800011760000, 1, 1, '01a3190f-c180-700e-8000-00000000000e', '01a3190f-c180-700c-8000-000000180180', 'default', '\x010128400001a3190fc180700e800000000000000e010101000001a3190fc180700c800000000018018000', NULL, NULL, false);
-INSERT INTO public.open_runs VALUES (1887449131253760002, 13, 2, 1, 0, 1800011760000, 1800011760000, 2, 1, '01a3190f-c180-700d-8000-00000000000d', '01a3190f-c180-700c-8000-000000180180', 'default', '\x010128400801a3190fc180700d800000000000000d010101000001a3190fc180700c800000000018018000', NULL, NULL, false);
-INSERT INTO public.open_runs VALUES (1887449131253760004, 15, 0, 1, 0, 1800011880000, NULL, 0, 1, '01a3190f-c180-700f-8000-00000000000f', NULL, 'default', '\x010228100001a3190fc180700f800000000000000f0101000080d30e087469636b65742d37', NULL, NULL, false);
-INSERT INTO public.open_runs VALUES (1887449131253760005, 0, 1, 1, 0, 1800011760000, NULL, 0, 1, '01a3190f-c180-7000-8000-000000000010', NULL, 'default', '\x010328000001a3190fc180700080000000000000100101000000', NULL, NULL, false);
+INSERT INTO public.open_runs VALUES (1887449131253760000, 8, 0, 1, 0, 1800012060000, NULL, 2, 1, '01a3190f-c180-7008-8000-000000000008', NULL, 'default', '\x010428c20401a3190fc1807008800000000000000801010100c0cf24010001a3190fc180700c8000000000180180000001010101a3190fc180700c80000000001801808086fe90e36802030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500', NULL, NULL, false, NULL);
+INSERT INTO public.open_runs VALUES (1887449131253760001, 11, 0, 1, 0, 1800012060000, NULL, 2, 1, '01a3190f-c180-700b-8000-00000000000b', NULL, 'default', '\x010428c20401a3190fc180700b800000000000000b01010100c0cf24010001a3190fc180700c8000000000180180000001010101a3190fc180700c80000000001801808086fe90e36802030000046c6f73742974686520776f726b657220746861742068656c64207468697320617474656d707420697320676f6e6500', NULL, NULL, false, NULL);
+INSERT INTO public.open_runs VALUES (1887449131253760003, 14, 2, 1, 0, 1800011760000, 1800011760000, 1, 1, '01a3190f-c180-700e-8000-00000000000e', '01a3190f-c180-700c-8000-000000180180', 'default', '\x010128400001a3190fc180700e800000000000000e010101000001a3190fc180700c800000000018018000', NULL, NULL, false, NULL);
+INSERT INTO public.open_runs VALUES (1887449131253760002, 13, 2, 1, 0, 1800011760000, 1800011760000, 2, 1, '01a3190f-c180-700d-8000-00000000000d', '01a3190f-c180-700c-8000-000000180180', 'default', '\x010128400801a3190fc180700d800000000000000d010101000001a3190fc180700c800000000018018000', NULL, NULL, false, NULL);
+INSERT INTO public.open_runs VALUES (1887449131253760004, 15, 0, 1, 0, 1800011880000, NULL, 0, 1, '01a3190f-c180-700f-8000-00000000000f', NULL, 'default', '\x010228100001a3190fc180700f800000000000000f0101000080d30e087469636b65742d37', NULL, NULL, false, NULL);
+INSERT INTO public.open_runs VALUES (1887449131253760005, 0, 1, 1, 0, 1800011760000, NULL, 0, 1, '01a3190f-c180-7000-8000-000000000010', NULL, 'default', '\x010328000001a3190fc180700080000000000000100101000000', NULL, NULL, false, NULL);
+INSERT INTO public.open_runs VALUES (1887449131253760006, 2, 1, 1, 0, 1800011760000, NULL, 0, 1, '01a3190f-c180-7002-8000-000000000012', NULL, 'default', '\x010328001001a3190fc18070028000000000000012010100000010010100000000000000018a036f6e65', NULL, NULL, false, NULL);
+INSERT INTO public.open_runs VALUES (1887449131253760007, 3, -2, 1, 0, 1800011760000, NULL, 0, 1, '01a3190f-c180-7003-8000-000000000013', NULL, 'default', '\x010328001001a3190fc18070038000000000000013010100000010010000000000000000018a036f6e65', NULL, 1800011760000, false, 1);
 INSERT INTO public.operations VALUES ('01a3190f-c180-7001-8000-000000000001', 1, 1, 2, '{"v":1,"kind":{"redrive":{"kind":"report"}},"state":0,"cursor":{"slot":1800011760000},"resume":1800011765000,"created":1800011760000,"updated":1800011760000}', 1800011765000, NULL);
 INSERT INTO public.operations VALUES ('01a3190f-c180-7002-8000-000000000002', 2, 1, 2, '{"v":1,"kind":{"redrive":{"kind":"report"}},"state":1,"resume":1800011760000,"created":1800011760000,"updated":1800011760000,"finished":1800011760000}', NULL, 1800011760000);
 INSERT INTO public.partitions VALUES (0, 1887436800000000000, 1887444349747200000);
 INSERT INTO public.partitions VALUES (1, 1887406601011200000, 1887451899494400000);
 INSERT INTO public.partitions VALUES (2, 1887406601011200000, 1887497197977600000);
 INSERT INTO public.partitions VALUES (3, 1887316004044800000, 1887950182809600000);
+INSERT INTO public.partitions VALUES (0, 1887444349747200000, 1887451899494400000);
 INSERT INTO public.requests VALUES (1, 'pause', '\x07070707070707070707070707070707', 1800098160000, 'an answer', 9);
 INSERT INTO public.requests VALUES (1, 'asked', '\x07070707070707070707070707070707', 1800098160000, 'an answer', 12);
-INSERT INTO public.schema_versions VALUES (1, '2026-11-17 07:02:24.849652+00', 1);
-INSERT INTO public.schema_versions VALUES (2, '2026-11-17 07:02:25.001441+00', 1);
-INSERT INTO public.schema_versions VALUES (3, '2026-11-17 07:02:25.010361+00', 1);
-INSERT INTO public.schema_versions VALUES (4, '2026-11-17 07:02:25.020933+00', 1);
-INSERT INTO public.schema_versions VALUES (5, '2026-11-17 07:02:25.040107+00', 1);
-INSERT INTO public.schema_versions VALUES (6, '2026-11-17 07:02:25.043422+00', 1);
-INSERT INTO public.schema_versions VALUES (7, '2026-11-17 07:02:25.071565+00', 1);
+INSERT INTO public.rules VALUES ('one', '{"max":1}');
+INSERT INTO public.schema_versions VALUES (1, '2026-11-17 20:10:01.822641+00', 1);
+INSERT INTO public.schema_versions VALUES (2, '2026-11-17 20:10:01.841177+00', 1);
+INSERT INTO public.schema_versions VALUES (3, '2026-11-17 20:10:01.843566+00', 1);
+INSERT INTO public.schema_versions VALUES (4, '2026-11-17 20:10:01.845603+00', 1);
+INSERT INTO public.schema_versions VALUES (5, '2026-11-17 20:10:01.85007+00', 1);
+INSERT INTO public.schema_versions VALUES (6, '2026-11-17 20:10:01.851632+00', 1);
+INSERT INTO public.schema_versions VALUES (7, '2026-11-17 20:10:01.853733+00', 1);
+INSERT INTO public.schema_versions VALUES (8, '2026-11-17 20:10:01.855342+00', 1);
+INSERT INTO public.schema_versions VALUES (9, '2026-11-17 20:10:01.857367+00', 1);
 INSERT INTO public.sequences VALUES (true, 28800188160003);
 INSERT INTO public.settings VALUES ('shards', '\x3136');
 INSERT INTO public.settings VALUES ('signing-key', '\x6120736563726574');
@@ -458,12 +495,16 @@ ALTER TABLE ONLY public.ended_jobs
     ADD CONSTRAINT ended_jobs_pkey PRIMARY KEY (forget_at, job, version);
 ALTER TABLE ONLY public.ended_lists
     ADD CONSTRAINT ended_lists_pkey PRIMARY KEY (forget_at, id);
+ALTER TABLE ONLY public.gates
+    ADD CONSTRAINT gates_pkey PRIMARY KEY (key);
 ALTER TABLE ONLY public.history
     ADD CONSTRAINT history_pkey PRIMARY KEY (class, seq);
 ALTER TABLE ONLY public.history_0
     ADD CONSTRAINT history_0_pkey PRIMARY KEY (class, seq);
 ALTER TABLE ONLY public.history_0_1800000000000
     ADD CONSTRAINT history_0_1800000000000_pkey PRIMARY KEY (class, seq);
+ALTER TABLE ONLY public.history_0_1800007200000
+    ADD CONSTRAINT history_0_1800007200000_pkey PRIMARY KEY (class, seq);
 ALTER TABLE ONLY public.history_1
     ADD CONSTRAINT history_1_pkey PRIMARY KEY (class, seq);
 ALTER TABLE ONLY public.history_1_1799971200000
@@ -498,6 +539,8 @@ ALTER TABLE ONLY public.partitions
     ADD CONSTRAINT partitions_pkey PRIMARY KEY (class, from_seq);
 ALTER TABLE ONLY public.requests
     ADD CONSTRAINT requests_pkey PRIMARY KEY (tenant, key);
+ALTER TABLE ONLY public.rules
+    ADD CONSTRAINT rules_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY public.schema_versions
     ADD CONSTRAINT schema_versions_pkey PRIMARY KEY (version);
 ALTER TABLE ONLY public.sequences
@@ -512,6 +555,8 @@ ALTER TABLE ONLY public.tenants
     ADD CONSTRAINT tenants_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+CREATE INDEX gates_by_rule ON public.gates USING btree (rule) WHERE (rule IS NOT NULL);
+CREATE INDEX gates_by_time ON public.gates USING btree (next_at) WHERE (next_at IS NOT NULL);
 CREATE INDEX history_by_job ON ONLY public.history USING btree (job, seq);
 CREATE INDEX history_0_job_seq_idx ON ONLY public.history_0 USING btree (job, seq);
 CREATE INDEX history_0_1800000000000_job_seq_idx ON public.history_0_1800000000000 USING btree (job, seq);
@@ -521,6 +566,9 @@ CREATE INDEX history_0_1800000000000_seq_idx ON public.history_0_1800000000000 U
 CREATE INDEX history_by_tenant ON ONLY public.history USING btree (tenant, seq);
 CREATE INDEX history_0_tenant_seq_idx ON ONLY public.history_0 USING btree (tenant, seq);
 CREATE INDEX history_0_1800000000000_tenant_seq_idx ON public.history_0_1800000000000 USING btree (tenant, seq);
+CREATE INDEX history_0_1800007200000_job_seq_idx ON public.history_0_1800007200000 USING btree (job, seq);
+CREATE INDEX history_0_1800007200000_seq_idx ON public.history_0_1800007200000 USING btree (seq) WHERE (state = ANY (ARRAY[11, 12]));
+CREATE INDEX history_0_1800007200000_tenant_seq_idx ON public.history_0_1800007200000 USING btree (tenant, seq);
 CREATE INDEX history_1_job_seq_idx ON ONLY public.history_1 USING btree (job, seq);
 CREATE INDEX history_1_1799971200000_job_seq_idx ON public.history_1_1799971200000 USING btree (job, seq);
 CREATE INDEX history_1_seq_idx ON ONLY public.history_1 USING btree (seq) WHERE (state = ANY (ARRAY[11, 12]));
@@ -546,11 +594,14 @@ CREATE INDEX history_4_tenant_seq_idx ON public.history_4 USING btree (tenant, s
 CREATE INDEX jobs_by_tenant ON public.jobs USING btree (tenant, id);
 CREATE INDEX open_behind ON public.open_runs USING btree (job, behind, seq) WHERE (line = 3);
 CREATE INDEX open_by_job_and_line ON public.open_runs USING btree (job, line);
+CREATE INDEX open_coming ON public.open_runs USING btree (available_at, seq) WHERE (line = '-3'::integer);
 CREATE INDEX open_delayed ON public.open_runs USING btree (available_at, seq) WHERE (line = 0);
 CREATE INDEX open_lapses ON public.open_runs USING btree (start_by, seq) WHERE ((start_by IS NOT NULL) AND (line <> 2));
+CREATE INDEX open_limited ON public.open_runs USING btree (waits_on, lane, urgency, behind, seq) WHERE (line = '-2'::integer);
 CREATE INDEX open_ready ON public.open_runs USING btree (lane, urgency, available_at, seq) WHERE (line = 1);
-CREATE INDEX open_requiring ON public.open_runs USING btree (queue, lane, urgency, available_at, seq) WHERE (line = '-1'::integer);
 CREATE INDEX open_running ON public.open_runs USING btree (claimed_at, seq) WHERE (line = 2);
+CREATE INDEX open_turns ON public.open_runs USING btree (((lane + 0)), tenant, urgency, available_at, seq) WHERE (line = 1);
+CREATE INDEX open_turns_by_queue ON public.open_runs USING btree (((line + 0)), queue, ((lane + 0)), tenant, urgency, available_at, seq) WHERE ((line * line) = 1);
 CREATE INDEX operations_by_tenant ON public.operations USING btree (tenant, id);
 CREATE INDEX operations_ended ON public.operations USING btree (finished_at) WHERE (finished_at IS NOT NULL);
 CREATE INDEX operations_running ON public.operations USING btree (resume_at, id) WHERE (resume_at IS NOT NULL);
@@ -559,6 +610,10 @@ ALTER INDEX public.history_0_job_seq_idx ATTACH PARTITION public.history_0_18000
 ALTER INDEX public.history_0_pkey ATTACH PARTITION public.history_0_1800000000000_pkey;
 ALTER INDEX public.history_0_seq_idx ATTACH PARTITION public.history_0_1800000000000_seq_idx;
 ALTER INDEX public.history_0_tenant_seq_idx ATTACH PARTITION public.history_0_1800000000000_tenant_seq_idx;
+ALTER INDEX public.history_0_job_seq_idx ATTACH PARTITION public.history_0_1800007200000_job_seq_idx;
+ALTER INDEX public.history_0_pkey ATTACH PARTITION public.history_0_1800007200000_pkey;
+ALTER INDEX public.history_0_seq_idx ATTACH PARTITION public.history_0_1800007200000_seq_idx;
+ALTER INDEX public.history_0_tenant_seq_idx ATTACH PARTITION public.history_0_1800007200000_tenant_seq_idx;
 ALTER INDEX public.history_by_job ATTACH PARTITION public.history_0_job_seq_idx;
 ALTER INDEX public.history_pkey ATTACH PARTITION public.history_0_pkey;
 ALTER INDEX public.history_failed ATTACH PARTITION public.history_0_seq_idx;

@@ -5,18 +5,20 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use punctual_domain::attempt::Output;
 use punctual_domain::id::{Epoch, JobId, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{DEFAULT_QUEUE, Job, JobState, Lane, Spec, Target};
-use punctual_domain::lifecycle::Verdict;
+use punctual_domain::lifecycle::{Charge, Verdict};
+use punctual_domain::papers::Line;
 use punctual_domain::policy::limit::Limits;
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::{Cause, Outcome, Report, Run};
+use punctual_domain::{Cause, Note, Outcome, Report, Run};
 use punctual_schedule::Schedule;
 use punctual_store::conformance::SHARDS;
 use punctual_store::{
     Birth, Claim, Conclusion, Due, DueKey, DueQuery, DueWhen, Expect, Firing, Held, OpenRuns, PageRequest,
-    Put, RunFilter, Shards, Store, Trigger,
+    Put, RunDetail, RunFilter, Shards, Store, Trigger,
 };
 use punctual_store_postgres::{Options, Postgres};
 use punctual_testing::Postgres as Server;
@@ -72,12 +74,16 @@ fn birth(slot: Timestamp) -> Birth {
         requires: Default::default(),
         lane: Lane::default(),
         priority: 0,
-        retention: Retention::Week,
+        retention: Retention::Week.into(),
         correlation_id: None,
+        payload: None,
+        caused_by: None,
         claimed_by: None,
         overlap: Overlap::Allow,
         previous: None,
         limits: Limits::NONE,
+        full: None,
+        parts: None,
     }
 }
 
@@ -170,6 +176,8 @@ impl New {
             report: Some(report.clone()),
             verdict: Verdict::Succeed,
             successor: None,
+            messages: Vec::new(),
+            limits: None,
         };
         let answers =
             Store::complete(&*self.store, runs.iter().map(conclusion).collect(), now()).await.unwrap();
@@ -242,6 +250,44 @@ async fn both() -> (New, Old) {
     let owned = Store::acquire(&*store, id, Shards::All, TTL, now()).await.unwrap();
     assert_eq!(owned.len(), usize::from(SHARDS) / 2, "what the old one owns is not to be had");
     (New { store, id, owned }, old)
+}
+
+/// The old one goes on with a run that has said something, and ends it: it knows nothing of that, and takes nothing away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_attempts_said_is_there_whoever_ends_their_run() {
+    let (new, old) = both().await;
+    let jobs = [job(HALF)];
+    new.put_jobs(&jobs).await;
+    new.fire(new.due().await).await;
+    let run = new.claim(1).await.remove(0);
+    let held = Held::from(&run);
+    let lines = vec![Line { at: now(), text: "begun".into() }];
+    let note = Note { worker: new.id, held, progress: None, checkpoint: Some("7".into()), lines };
+    assert_eq!(Store::note(&*new.store, vec![note], now()).await.unwrap(), [Ok(())]);
+    let output = Some(Output { bytes: b"of the new one".to_vec(), is_truncated: false });
+    let again = Conclusion {
+        worker: new.id,
+        held,
+        report: Some(Report { output, ..Report::lost(now(), now()) }),
+        verdict: Verdict::Retry { available_at: now(), charge: Charge::Attempt, start_by: None },
+        successor: None,
+        messages: Vec::new(),
+        limits: None,
+    };
+    Store::complete(&*new.store, vec![again], now()).await.unwrap().remove(0).unwrap();
+    let held = old.claim(1, now()).await;
+    assert_eq!(old.complete(held, now()).await, [run.job]);
+    let detail = async || Store::run(&*new.store, run.id()).await.unwrap().unwrap();
+    let output = |detail: &RunDetail, place: usize| {
+        let output = detail.attempts[place].report.as_ref().unwrap().output.as_ref();
+        output.map(|output| String::from_utf8_lossy(&output.bytes).into_owned())
+    };
+    assert_eq!(output(&detail().await, 1).as_deref(), Some("of the old one"));
+    Store::retain(&*new.store, now(), 100).await.unwrap();
+    let detail = detail().await;
+    assert_eq!(output(&detail, 0).as_deref(), Some("of the new one"));
+    assert_eq!(output(&detail, 1).as_deref(), Some("of the old one"));
+    assert_eq!(detail.log(1).map(|log| log.lines.len()), Some(1));
 }
 
 /// A run that another waits for is not ended in one statement, by either version: who waits would be left behind.

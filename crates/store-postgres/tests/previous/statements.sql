@@ -1,4 +1,4 @@
--- All statements of its verbs, schema 7. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
+-- All statements of its verbs, schema 9. Made by `UPDATE_PREVIOUS=1 cargo test --release -p punctual-store-postgres --test previous`.
 
 -- takes (int8), gives ()
 delete from dead_letters where seq = $1
@@ -23,6 +23,10 @@ delete from ended_lists e using (
     from (select forget_at, id, count from ended_lists where forget_at < $1 order by forget_at, id limit $2) l
 ) l where e.forget_at = any(array[l.forget_at]) and e.id = l.id and l.before < $2
 returning e.jobs, e.versions
+;
+-- takes (int8, int8), gives ()
+delete from gates where key in (
+    select key from gates where held = 0 and waiting = 0 and next_at is null and full_at <= $1 limit $2 for update skip locked)
 ;
 -- takes (int2, int8), gives ()
 delete from history where class = $1 and seq = $2
@@ -66,6 +70,9 @@ delete from partitions where class = $1 and from_seq = $2
 delete from requests where (tenant, key) in (
     select tenant, key from requests where expires_at <= $1 order by expires_at limit $2)
 ;
+-- takes (text), gives ()
+delete from rules where name = $1
+;
 -- takes (int8), gives ()
 delete from workers w where w.is_dead and w.seen_at < $1 - 86400000::bigint
     and not exists (select from open_runs o where o.line = 2 and o.worker = w.id)
@@ -79,6 +86,14 @@ on conflict (shard, at, lane, tenant, job, version) do update set slot = exclude
 insert into ended_lists (forget_at, count, jobs, versions)
 select forget_at, count(*), array_agg(job), array_agg(version)
 from unnest($1::bigint[], $2::uuid[], $3::int[]) x (forget_at, job, version) group by forget_at
+;
+-- takes (_int8, _int2, _int2, _int4), gives (int8)
+insert into gates (key, breadth, shard, held)
+select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::int[]) on conflict do nothing returning key
+;
+-- takes (_int8, _int2, _int2, _text), gives ()
+insert into gates (key, breadth, shard, rule)
+select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::text[]) on conflict do nothing
 ;
 -- takes (int2, int8, int8), gives ()
 insert into history
@@ -119,13 +134,13 @@ insert into news select * from unnest($1::smallint[], $2::bigint[])
 insert into nodes values ($1, punctual_now($4) + $2, $3)
 on conflict (id) do update set expires_at = excluded.expires_at, record = excluded.record
 ;
--- takes (_int8, _int2, _int2, _int2, _int4, _int8, _int8, _int4, _int4, _uuid, _uuid, _text, _bytea, _int8, _int8), gives ()
+-- takes (_int8, _int2, _int2, _int2, _int4, _int8, _int8, _int4, _int4, _uuid, _uuid, _text, _bytea, _int8, _int8, _int8), gives ()
 insert into open_runs (seq, shard, line, lane, urgency, available_at, claimed_at, revision, tenant, job, worker, queue,
-    record, start_by, behind)
+    record, start_by, behind, waits_on)
 select * from unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::smallint[], $5::int[], $6::bigint[],
     $7::bigint[], $8::int[], $9::int[], $10::uuid[], $11::uuid[], $12::text[], $13::bytea[], $14::bigint[],
-    $15::bigint[])
-on conflict (seq) do update set line = excluded.line, behind = excluded.behind, available_at = excluded.available_at,
+    $15::bigint[], $16::bigint[])
+on conflict (seq) do update set line = excluded.line, lane = excluded.lane, urgency = excluded.urgency, queue = excluded.queue, behind = excluded.behind, waits_on = excluded.waits_on, available_at = excluded.available_at,
     claimed_at = case when excluded.worker is null then null else open_runs.claimed_at end, revision = excluded.revision, worker = excluded.worker,
     record = excluded.record, start_by = excluded.start_by
 ;
@@ -144,6 +159,9 @@ on conflict (tenant, key) do update set fingerprint = excluded.fingerprint, expi
     result = excluded.result, shard = excluded.shard
 where requests.expires_at <= $6
 returning tenant, key
+;
+-- takes (text, text), gives ()
+insert into rules values ($1, $2) on conflict (name) do update set record = excluded.record
 ;
 -- takes (int4, int4), gives ()
 insert into schema_versions (version, applied_at, compatible_with) values ($1, now(), $2)
@@ -185,11 +203,20 @@ select class, record from history where class in (0, 1, 2, 3, 4) and seq = $1 fo
 -- takes (_int2), gives (int8)
 select coalesce(
     (select available_at from open_runs where line = 1 and ($1::smallint[] is null or shard = any($1))
-     order by lane, urgency, available_at, seq limit 1),
-    (select available_at from open_runs where line = -1 and ($1::smallint[] is null or shard = any($1))
-     order by queue, lane, urgency, available_at, seq limit 1),
+     order by lane + 0, tenant, urgency, available_at, seq limit 1),
+    (select available_at from open_runs
+     where line * line = 1 and line + 0 = -1 and ($1::smallint[] is null or shard = any($1))
+     order by line + 0, queue, lane + 0, tenant, urgency, available_at, seq limit 1),
     (select available_at from open_runs where line = 0 and ($1::smallint[] is null or shard = any($1))
      order by available_at, seq limit 1))
+;
+-- takes (int8, int8, int8), gives (int8)
+select coalesce(sum(e.entries), 0)::bigint
+from shards s cross join lateral (
+    select count(*) entries from (
+        select from due d where d.shard = s.shard and d.at >= $1 and d.at < $2 limit $3
+    ) few
+) e
 ;
 -- takes (), gives (int4)
 select convert_from(value, 'UTF8')::int from settings where name = 'shards'
@@ -241,6 +268,12 @@ select from shards where shard = $1 and epoch = $2 and owner is not null
 select from_slot, to_slot, slots, fate, tenant, decided_at from ledger
             where job = $1 and from_slot < $2 order by from_slot desc limit $3
 ;
+-- takes (_int8, _int8), gives (int8, bytea)
+select h.seq, h.record from unnest($1::bigint[], $2::bigint[]) x (key, count), lateral (
+    select seq, record from open_runs o
+    where o.line = -2 and o.waits_on = x.key and o.shard = any(array(select shard from shards))
+    order by o.lane, o.urgency, o.behind, o.seq limit x.count) h
+;
 -- takes (text), gives (int4, int8)
 select id, created_at from tenants where name = $1
 ;
@@ -253,6 +286,9 @@ select id, held_seq, held_attempt from workers where id = any($1) and not is_dea
 -- takes (), gives (int4, text, int8)
 select id, name, created_at from tenants order by id
 ;
+-- takes (uuid, int8), gives (uuid, int4, int8, text)
+select id, tenant, fired, case when state = 0 then record end from jobs where id > $1 order by id limit $2
+;
 -- takes (int4, uuid, int8), gives (uuid, int4, int4, text)
 select id, tenant, version, record from operations where $1::int is null and id < $2 order by id desc limit $3
 ;
@@ -262,8 +298,8 @@ select id, tenant, version, record from operations where id = $1
 -- takes (int4, uuid, int8), gives (uuid, int4, int4, text)
 select id, tenant, version, record from operations where tenant = $1 and id < $2 order by id desc limit $3
 ;
--- takes (_uuid, int2), gives (uuid, int4, int4, text, int8, int8)
-select id, tenant, version, record, fired, completed_at from jobs where id = any($1) and state <> $2
+-- takes (_uuid, int2, bool), gives (uuid, int4, int4, text, int8, int8)
+select id, tenant, version, record, fired, completed_at from jobs where id = any($1) and (state <> $2 or $3)
 ;
 -- takes (uuid, int8), gives (uuid, int4, int4, text, int8, int8)
 select id, tenant, version, record, fired, completed_at from jobs where id > $1 order by id limit $2
@@ -322,6 +358,12 @@ select job from job_keys where tenant = $1 and key = $2
 -- takes (int4, text, uuid), gives (uuid)
 select job from job_keys where tenant = $1 and key = $2 and job <> $3
 ;
+-- takes (int8, _int2, int8), gives (int8)
+select key from gates where next_at <= $1 and ($2::smallint[] is null or shard = any($2)) order by next_at limit $3
+;
+-- takes (_int8), gives (int8, text, int4, int8, int8, int8)
+select key, rule, held, waiting, full_at, next_at from gates where key = any($1) order by breadth, key for update
+;
 -- takes (_uuid, _int8), gives (uuid, int8, int8, int8, int2, int4, int8)
 select l.job, l.from_slot, l.to_slot, l.slots, l.fate, l.tenant, l.decided_at
 from unnest($1::uuid[], $2::bigint[]) x (job, slot), lateral (
@@ -329,6 +371,19 @@ from unnest($1::uuid[], $2::bigint[]) x (job, slot), lateral (
 ;
 -- takes (), gives (int2, int8)
 select lane, count(*) from open_runs where line in (-1, 1) group by lane
+;
+-- takes (_int2), gives (int8)
+select least(
+    (select min(next_at) from gates where next_at is not null and ($1::smallint[] is null or shard = any($1))),
+    (select available_at from open_runs where line = -3 and ($1::smallint[] is null or shard = any($1))
+        and shard = any(array(select shard from shards))
+     order by available_at, seq limit 1))
+;
+-- takes (), gives (text, text)
+select name, record from rules order by name
+;
+-- takes (_text), gives (text, text)
+select name, record from rules where name = any($1)
 ;
 -- takes (uuid), gives (bool)
 select not exists (select from open_runs where job = $1)
@@ -338,6 +393,19 @@ select o.seq, o.record, o.worker, w.is_dead
 from open_runs o left join workers w on w.id = o.worker
 where o.line = 2 and o.claimed_at < punctual_now($1) - $2
 order by o.claimed_at, o.seq limit $3
+;
+-- takes (_int2, _int4, _int8, _int2, uuid, int8), gives (int8, int4, bytea, int2, int8)
+select o.seq, o.revision, o.record, o.line, punctual_now($6) from unnest($1::smallint[], $2::int[], $3::bigint[]) a (lane, tenant, most) cross join lateral (
+    select seq, revision, record, line from open_runs where line = 1 and lane + 0 = a.lane and tenant = a.tenant
+        and ($4::smallint[] is null or shard = any($4))
+    order by lane + 0, tenant, urgency, available_at, seq limit a.most for update skip locked) o where not exists (select from workers where id = $5 and is_dead)
+;
+-- takes (_int2, _int4, _int8, _int2, _int2, _text, uuid, int8), gives (int8, int4, bytea, int2, int8)
+select o.seq, o.revision, o.record, o.line, punctual_now($8) from unnest($1::smallint[], $2::int[], $3::bigint[], $5::smallint[], $6::text[])
+    a (lane, tenant, most, line, queue) cross join lateral (
+    select seq, revision, record, line from open_runs where line * line = 1 and line + 0 = a.line and queue = a.queue and lane + 0 = a.lane
+        and tenant = a.tenant and ($4::smallint[] is null or shard = any($4))
+    order by line + 0, queue, lane + 0, tenant, urgency, available_at, seq limit a.most for update skip locked) o where not exists (select from workers where id = $7 and is_dead)
 ;
 -- takes (int8), gives (void)
 select pg_advisory_xact_lock($1)
@@ -382,6 +450,12 @@ select seq, record from open_runs where seq < $1 and seq >= $2 and job = $4  ord
 -- takes (int8, int8, int8, int4), gives (int8, bytea)
 select seq, record from open_runs where seq < $1 and seq >= $2 and tenant = $4  order by seq desc limit $3
 ;
+-- takes (int8, _int2, int8), gives (int8, int4, bytea, int2)
+select seq, revision, record, line from open_runs
+where line = -3 and available_at <= $1 and ($2::smallint[] is null or shard = any($2))
+    and shard = any(array(select shard from shards))
+order by available_at, seq limit $3 for update skip locked
+;
 -- takes (uuid), gives (int8, int4, bytea, int2)
 select seq, revision, record, line from open_runs where job = $1 and line <> 2 order by seq for update
 ;
@@ -396,12 +470,6 @@ select seq, revision, record, line from open_runs where seq = any($1) and worker
 ;
 -- takes (_int8), gives (int8, int4, bytea, int2, bool)
 select seq, revision, record, line, is_followed from open_runs where seq = any($1) order by seq for update
-;
--- takes (int8, _int2, _text, uuid, int8), gives (int8, int4, bytea, int2, int8)
-select seq, revision, record, line, punctual_now($5) from open_runs
-where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
-    and not exists (select from workers where id = $4 and is_dead)
-order by lane, urgency, available_at, seq limit $1 for update skip locked
 ;
 -- takes (int8, _int2, int8), gives (int8, int4, bytea, int2, int8)
 select seq, revision, record, line, start_by from open_runs
@@ -443,6 +511,25 @@ select version, state, tenant from jobs where id = $1
 -- takes (_int4, _text), gives (int8, uuid)
 select x.n, k.job from unnest($1::int[], $2::text[]) with ordinality x (tenant, key, n)
 join job_keys k on k.tenant = any(array[x.tenant]) and k.key = x.key
+;
+-- takes (_int8, _int4, _int4), gives (int8)
+update gates g set held = g.held + x.count
+from unnest($1::bigint[], $2::int[], $3::int[]) x (key, count, max)
+where g.key = any(array[x.key]) and g.waiting = 0 and g.held + x.count <= x.max
+returning g.key
+;
+-- takes (_int8, _int4), gives ()
+update gates g set held = g.held - x.count from unnest($1::bigint[], $2::int[]) x (key, count)
+where g.key = any(array[x.key])
+;
+-- takes (_int8, _int4, _int8, _int8, _int8, _text), gives ()
+update gates g set held = x.held, waiting = x.waiting, full_at = x.full_at, next_at = x.next_at, rule = x.rule
+from unnest($1::bigint[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[])
+    x (key, held, waiting, full_at, next_at, rule) where g.key = any(array[x.key])
+;
+-- takes (text, int8), gives ()
+update gates set next_at = $2 where key in (
+                        select key from gates where rule = $1 and waiting > 0 order by breadth, key for update)
 ;
 -- takes (_uuid, _int8, _int8), gives ()
 update jobs j set fired = x.fired, completed_at = x.completed_at
@@ -504,12 +591,50 @@ with gone as (
 ), dead as (
     insert into dead_letters select x.* from unnest($9::bigint[], $10::int[], $11::uuid[]) x (seq, tenant, job)
     where (x.seq in (select seq from gone)) is true on conflict do nothing
+) select x.seq from unnest($4::bigint[]) x (seq) where x.seq not in (select seq from gone)
+;
+-- takes (_int2, _int2, _int4, _int8, _uuid, _int8, _bytea, _int4, _int8, _int4, _uuid, _int8, _int8, _int2, int8), gives (int8, int4)
+with gone as (
+    delete from open_runs o
+    where o.seq = any($4::bigint[])
+        and ((o.seq, o.revision) in (select x.seq, x.revision from unnest($4::bigint[], $8::int[]) x (seq, revision))) is true
+        and not o.is_followed
+    returning o.seq
+), ended as (
+    insert into history (class, state, tenant, seq, job, keep_until, record)
+    select x.* from unnest($1::smallint[], $2::smallint[], $3::int[], $4::bigint[], $5::uuid[], $6::bigint[],
+        $7::bytea[]) x (class, state, tenant, seq, job, keep_until, record)
+    where (x.seq in (select seq from gone)) is true
+), dead as (
+    insert into dead_letters select x.* from unnest($9::bigint[], $10::int[], $11::uuid[]) x (seq, tenant, job)
+    where (x.seq in (select seq from gone)) is true on conflict do nothing
+), freed as (
+    update gates g set held = greatest(g.held - x.count, 0),
+        next_at = case when g.waiting > 0 then least(g.next_at, $15) else g.next_at end
+    from (
+        select y.key, count(*)::int as count from unnest($12::bigint[], $13::bigint[], $14::smallint[]) y (seq, key, breadth)
+        where (y.seq in (select seq from gone)) is true group by y.breadth, y.key order by y.breadth, y.key
+    ) x
+    where g.key = any(array[x.key])
+    returning g.key, g.waiting, x.count
 )
-select x.seq from unnest($4::bigint[]) x (seq) where x.seq not in (select seq from gone)
+select x.seq, null::int from unnest($4::bigint[]) x (seq) where x.seq not in (select seq from gone)
+union all select key, count from freed where waiting > 0
 ;
 -- takes (uuid, int8), gives ()
 with gone as (delete from nodes where id = $1)
 update shards set owner = null, expires_at = punctual_now($2) where owner = $1
+;
+-- takes (_int8, _int8), gives (int8, int4, bytea, int2, int8)
+with heads as materialized (
+    select x.key, h.seq, h.n from unnest($1::bigint[], $2::bigint[]) x (key, count), lateral (
+        select seq, row_number() over (order by o.lane, o.urgency, o.behind, o.seq) as n from open_runs o
+        where o.line = -2 and o.waits_on = x.key and o.shard = any(array(select shard from shards))
+        order by o.lane, o.urgency, o.behind, o.seq limit x.count) h
+)
+select h.seq, r.revision, r.record, r.line, h.key from heads h left join lateral (
+    select o.revision, o.record, o.line from open_runs o where o.seq = h.seq for update skip locked) r on true
+order by h.key, h.n
 ;
 -- takes (uuid, _int2, int8, int8), gives ()
 with held as (
@@ -566,28 +691,51 @@ with owned as materialized (
 select n, n in (select n from owned) from generate_series(1::bigint, cardinality($1::smallint[])) n
 where n not in (select n from fired)
 ;
--- takes (int8, _int2, _text, uuid, _text, int8), gives (int8, int4, bytea, int2, int8)
-with recursive lines as (
-    (select queue from open_runs where line = -1 order by queue limit 1)
+-- takes (_int2, _int4, _int4, int8, _text, _text), gives (int2, int4, int2, text)
+with recursive required as (
+    (select queue from open_runs where line * line = 1 and line + 0 = -1 and cardinality($6::text[]) > 0
+     order by line + 0, queue limit 1)
     union all
-    select (select o.queue from open_runs o where o.line = -1 and o.queue > l.queue order by o.queue limit 1)
-    from lines l where l.queue is not null
-), plain as materialized (
-    select seq, revision, record, line, lane, urgency, available_at from open_runs
-    where line = 1 and ($2::smallint[] is null or shard = any($2)) and ($3::text[] is null or queue = any($3))
-    order by lane, urgency, available_at, seq limit $1 for update skip locked
-), requiring as materialized (
-    select o.seq, o.revision, o.record, o.line, o.lane, o.urgency, o.available_at
-    from lines l cross join lateral (
-        select seq, revision, record, line, lane, urgency, available_at from open_runs
-        where line = -1 and queue = l.queue and ($2::smallint[] is null or shard = any($2))
-        order by lane, urgency, available_at, seq limit $1 for update skip locked
-    ) o
-    where l.queue is not null and punctual_may_take(l.queue, $3, $5)
+    select (
+        select o.queue from open_runs o where o.line * o.line = 1 and o.line + 0 = -1 and o.queue > r.queue
+        order by o.line + 0, o.queue limit 1)
+    from required r where r.queue is not null
+), lines as (
+    select 1::smallint as line, q.queue from unnest($5::text[]) q (queue)
+    union all
+    select -1::smallint, r.queue from required r where r.queue is not null and punctual_may_take(r.queue, $5, $6)
+), who as (
+    select l.line, l.queue, c.lane, c.upto, 1::bigint as nth, (
+        select o.tenant from open_runs o
+        where o.line * o.line = 1 and o.line + 0 = l.line and o.queue = l.queue and o.lane + 0 = c.lane
+            and o.tenant > c.above and o.tenant <= c.upto
+        order by o.line + 0, o.queue, o.lane + 0, o.tenant limit 1) as tenant
+    from lines l cross join unnest($1::smallint[], $2::int[], $3::int[]) c (lane, above, upto)
+    union all
+    select w.line, w.queue, w.lane, w.upto, w.nth + 1, (
+        select o.tenant from open_runs o
+        where o.line * o.line = 1 and o.line + 0 = w.line and o.queue = w.queue and o.lane + 0 = w.lane
+            and o.tenant > w.tenant and o.tenant <= w.upto
+        order by o.line + 0, o.queue, o.lane + 0, o.tenant limit 1)
+    from who w where w.tenant is not null and w.nth < $4
 )
-select seq, revision, record, line, punctual_now($6) from (select * from plain union all select * from requiring) w
-where not exists (select from workers where id = $4 and is_dead)
-order by lane, urgency, available_at, seq limit $1
+select lane, tenant, line, queue from who where tenant is not null
+;
+-- takes (_int2, _int4, _int4, int8), gives (int2, int4)
+with recursive who as (
+    select c.lane, c.upto, 1::bigint as nth, (
+        select o.tenant from open_runs o
+        where o.line = 1 and o.lane + 0 = c.lane and o.tenant > c.above and o.tenant <= c.upto
+        order by o.lane + 0, o.tenant limit 1) as tenant
+    from unnest($1::smallint[], $2::int[], $3::int[]) c (lane, above, upto)
+    union all
+    select w.lane, w.upto, w.nth + 1, (
+        select o.tenant from open_runs o
+        where o.line = 1 and o.lane + 0 = w.lane and o.tenant > w.tenant and o.tenant <= w.upto
+        order by o.lane + 0, o.tenant limit 1)
+    from who w where w.tenant is not null and w.nth < $4
+)
+select lane, tenant from who where tenant is not null
 ;
 -- takes (uuid), gives (int8)
 with told as (delete from news where shard in (select shard from shards where owner = $1) returning at)

@@ -12,12 +12,13 @@ use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::operation::{Cursor, DeadLetters, Event, Kind, Operation};
 use punctual_domain::policy::limit::{Allowance, Allowed, Key, Limited, Limits, Rule};
 use punctual_domain::policy::retention::Retention;
-use punctual_domain::{Node, Outcome, Roles};
+use punctual_domain::{Node, Outcome, Roles, document};
 use punctual_schedule::Progress;
 use punctual_store::conformance::World;
+use punctual_store::conformance::papers::speak;
 use punctual_store::{
-    Attendance, Cancellation, DueQuery, Effect, Held, JobFilter, OperationFilter, PageRequest, RuleChange,
-    RunFilter, Shards, Step, Store, Subject,
+    Attendance, Cancellation, DocumentChange, DueQuery, Effect, Expected, Held, JobFilter, OperationFilter,
+    PageRequest, RuleChange, RunFilter, Shards, Step, Store, Subject,
 };
 use punctual_store_postgres::Postgres;
 
@@ -72,6 +73,7 @@ pub(crate) async fn tell(store: &Arc<Postgres>) -> World {
     // The owner of the shard has not said that it writes here: to it this is news.
     world.register("news", world.after(30)).await;
     Store::attend(&**store, attendance, Duration::from_secs(1_000_000), world.now).await.unwrap();
+    limited(&mut world).await;
     world
 }
 
@@ -86,7 +88,7 @@ async fn history(world: &mut World) {
     let worker = world.worker();
     for (n, retention) in Retention::ALL.into_iter().enumerate() {
         let mut job = world.job(&format!("kept {n}"));
-        job.spec.policies.retention = retention;
+        job.spec.policies.retention = retention.into();
         job.spec.key = Some(format!("key-{n}"));
         job.spec.labels.insert("team".into(), "billing".into());
         world.try_put(world.put(job.clone(), Some(world.now))).await.unwrap();
@@ -107,7 +109,7 @@ async fn history(world: &mut World) {
         }
     }
     let mut job = world.job("late");
-    job.spec.policies.retention = Retention::Day;
+    job.spec.policies.retention = Retention::Day.into();
     world.try_put(world.put(job.clone(), Some(world.now))).await.unwrap();
     world.try_fire(&job, world.now).await.unwrap();
     let run = world.claim(worker, 1).await.remove(0);
@@ -176,9 +178,23 @@ async fn open_runs(world: &mut World) {
     world.fired("ready").await;
 }
 
-/// What the previous version cannot tell: a limit, a run that has its permit, and one that waits for it. When the files are of a
-/// version that can, it is a part of the story.
+/// What the previous version cannot tell: a document, and what an attempt says. When the files are of a version that can, it is a part of the story.
 pub(crate) async fn tell_the_rest(world: &mut World) {
+    let change = DocumentChange {
+        kind: document::Kind::Calendar,
+        tenant: TenantId::DEFAULT,
+        name: "holidays".into(),
+        expect: Expected::Absent,
+        body: Some("{}".into()),
+    };
+    world.store.put_documents(vec![change], world.now).await.unwrap().remove(0).unwrap();
+    let running = RunFilter { state: Some("running"), ..RunFilter::default() };
+    let run = world.store.runs(&running, PageRequest::first(1)).await.unwrap().items.remove(0);
+    speak(world, run.lease().unwrap().worker, &run).await;
+}
+
+/// A limit, a run that has its permit, and one that waits for it.
+async fn limited(world: &mut World) {
     let allowance = Allowance { max: NonZeroU32::new(1), rate: None };
     let rule = Rule {
         name: "one".into(),
@@ -188,6 +204,7 @@ pub(crate) async fn tell_the_rest(world: &mut World) {
         by: Vec::new(),
         allowance,
         holds_retries: false,
+        breaker: None,
     };
     let change = RuleChange { name: "one".into(), rule: Some(rule) };
     world.store.put_rules(vec![change], world.now).await.unwrap();

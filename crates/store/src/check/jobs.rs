@@ -100,7 +100,7 @@ impl Judge {
         if has_slots {
             checked.find("due", format!("job {id} is active and has slots to come, but no entry"));
         }
-        // Calendars are not kept in the store yet; without them nobody can tell.
+        // What calendars say is not judged here: without them nobody can tell.
         let is_over = is_idle && !has_slots && !row.has_open_runs && job.spec.schedule.calendars.is_empty();
         if (is_over || job.state == JobState::Deleted) && !row.is_to_be_forgotten {
             checked.find("ended_jobs", format!("job {id} is over, and would never be forgotten"));
@@ -187,7 +187,7 @@ impl Timetables {
         if has_open_runs && counts_from_completion(job) {
             return false;
         }
-        // Calendars are not kept in the store yet; without them nobody can tell.
+        // What calendars say is not judged here: without them nobody can tell.
         if !schedule.calendars.is_empty() {
             return false;
         }

@@ -43,7 +43,7 @@ async fn lapsed(world: &World) -> (Vec<RunId>, Option<Timestamp>) {
 }
 
 async fn lapse(world: &World, runs: &[RunId]) -> Vec<Result<Run, Refused>> {
-    let lapses = runs.iter().map(|run| Lapse { run: *run, successor: None }).collect();
+    let lapses = runs.iter().map(|run| Lapse { run: *run, successor: None, messages: Vec::new() }).collect();
     world.store.lapse(lapses, world.now).await.expect("lapse")
 }
 

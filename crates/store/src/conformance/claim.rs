@@ -6,7 +6,8 @@ use std::time::Duration;
 use punctual_domain::job::{Job, Lane};
 use punctual_domain::lifecycle::{Charge, Verdict};
 use punctual_domain::run::{Cause, WaitingFor};
-use punctual_domain::{Labels, Outcome, Version};
+use punctual_domain::work::{About, Held, Presence};
+use punctual_domain::{Labels, Outcome, TenantId, Version};
 
 use super::world::{World, birth};
 use crate::page::PageRequest;
@@ -338,4 +339,101 @@ pub async fn an_edit_may_update_waiting_runs(store: Arc<dyn Store>) {
     assert_eq!(claimed[0].version, Version(2));
     assert_eq!(world.jobs_of(&claimed).await[0].spec.name, "after");
     assert_eq!(world.detail(first.id()).await.run.version, Version(1));
+}
+
+/// What is pulled goes to those who pull for its tenant, whatever else waits; they get nothing else, and nobody else gets it.
+pub async fn what_is_pulled_is_for_those_who_pull(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let name = "other".parse().expect("a name");
+    let (mine, other) = (TenantId::DEFAULT, store.put_tenant(&name, world.now).await.expect("created").id);
+    for (name, tenant, queue, requires, is_pulled) in [
+        ("a", mine, "mail", "", true),
+        ("b", mine, "mail", "", false),
+        ("c", mine, "mail", "zone=eu", true),
+        ("d", mine, "mail", "zone=eu", false),
+        ("e", other, "mail", "", true),
+        ("f", mine, "chat", "", true),
+    ] {
+        let mut job = world.job(name);
+        (job.tenant, job.spec.queue) = (tenant, queue.into());
+        let requires: Labels = requires.parse().expect("labels");
+        job.spec.requires = if is_pulled { requires.pulling(tenant) } else { requires };
+        world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
+        world.try_fire(&job, world.now).await.expect("fired");
+        // Births of one moment have no order where there are several databases.
+        world.advance(Duration::from_millis(1));
+    }
+    let worker = world.worker();
+    let zone: Labels = "zone=eu".parse().expect("labels");
+    for (labels, queues, limit, expected) in [
+        (Labels::NONE.pulling(other), vec!["chat"], 9, vec![]),
+        (Labels::NONE.pulling(mine), vec!["mail"], 9, vec!["a"]),
+        (zone.clone(), vec!["mail"], 9, vec!["b", "d"]),
+        (zone.clone(), vec![], 9, vec![]),
+        (zone.pulling(mine), vec!["mail", "chat"], 1, vec!["c"]),
+        (zone.pulling(mine), vec!["mail", "chat"], 9, vec!["f"]),
+        (Labels::NONE.pulling(other), vec!["mail"], 9, vec!["e"]),
+    ] {
+        let shown = labels.clone();
+        let queues = queues.into_iter().map(Arc::from).collect();
+        let claim = Claim { worker, queues, labels, shards: Shards::All, limit };
+        let claimed = store.claim(claim, world.now).await.expect("claim");
+        let jobs = world.jobs_of(&claimed).await;
+        let names: Vec<&str> = jobs.iter().map(|job| job.spec.name.as_str()).collect();
+        assert_eq!(names, expected, "{shown}");
+    }
+}
+
+/// Workers that pull tell of themselves until they go or are taken for dead; what they hold is listed with them.
+pub async fn those_who_pull_are_listed_while_they_live(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let (one, two, three) = (world.worker(), world.worker(), world.worker());
+    let about = |tenant, name: &str| About {
+        tenant,
+        name: name.into(),
+        queues: vec!["mail".into()],
+        labels: "zone=eu".parse().expect("labels"),
+        concurrency: 7,
+        saturation: None,
+        started_at: world.now,
+    };
+    let (mine, other) = (about(TenantId::DEFAULT, "one"), about(TenantId(77), "two"));
+    assert!(store.introduce(one, mine.clone(), world.now).await.expect("told"));
+    assert!(store.introduce(two, other.clone(), world.now).await.expect("told"));
+    assert!(!store.introduce(two, mine.clone(), world.now).await.expect("told"), "it is another tenant's");
+    store.heartbeat(three, Vec::new(), world.now).await.expect("heartbeat");
+    assert!(
+        !store.introduce(three, mine.clone(), world.now).await.expect("told"),
+        "it executes for everybody"
+    );
+    let names = |workers: Vec<Presence>| -> Vec<String> {
+        workers.into_iter().map(|present| present.about.name).collect()
+    };
+    let run = world.fired("job").await;
+    let held = Held { sequence: run.sequence, attempt: 1 };
+    let busy = About { saturation: Some(80), ..mine };
+    assert!(store.introduce(one, busy.clone(), world.now).await.expect("told"));
+    world.advance(Duration::from_secs(1));
+    store.heartbeat(one, vec![held], world.now).await.expect("heartbeat");
+    let all = store.workers(None).await.expect("workers");
+    assert_eq!(names(all.clone()).len(), 2, "who executes for everybody is a node");
+    let seen = all.into_iter().find(|present| present.worker == one).expect("listed");
+    assert_eq!((seen.about, seen.held, seen.seen_at), (busy.clone(), vec![held], world.now));
+    assert_eq!(names(store.workers(Some(TenantId(77))).await.expect("workers")), ["two"]);
+    world.advance(Duration::from_secs(10));
+    assert!(store.introduce(one, busy.clone(), world.now).await.expect("told"));
+    assert!(store.introduce(two, other.clone(), world.now).await.expect("told"));
+    world.advance(Duration::from_secs(10));
+    assert!(store.expired(Duration::from_secs(15), world.now, 10).await.expect("expired").is_empty());
+    let seen = store.workers(Some(TenantId::DEFAULT)).await.expect("workers").remove(0);
+    assert_eq!(seen.held, vec![held], "telling is a sign of life, and takes nothing away");
+    store.dismiss(two, world.now).await.expect("dismissed");
+    assert_eq!(names(store.workers(None).await.expect("workers")), ["one"]);
+    assert!(!store.introduce(two, other, world.now).await.expect("told"), "it is gone");
+    let reply = store.heartbeat(two, vec![held], world.now).await.expect("heartbeat");
+    assert!(reply.is_refused);
+    world.advance(Duration::from_secs(20));
+    store.expired(Duration::from_secs(15), world.now, 10).await.expect("expired");
+    assert_eq!(names(store.workers(None).await.expect("workers")), [""; 0], "it is silent");
+    assert!(!store.introduce(one, busy, world.now).await.expect("told"));
 }

@@ -142,6 +142,7 @@ pub async fn runs_that_end_together_bring_one_slot(store: Arc<dyn Store>) {
     let next = due(&job, world.after(300));
     let end = |run: &Run| Conclusion {
         successor: Some(Successor { version: job.version, due: Some(next), over: None }),
+        limits: None,
         ..conclusion(worker, run, Some(world.report(Outcome::Succeeded)), Verdict::Succeed)
     };
     let answers = store.complete(claimed.iter().map(end).collect(), world.now).await.expect("complete");
@@ -199,8 +200,29 @@ pub async fn a_running_run_is_asked_to_stop(store: Arc<dyn Store>) {
     assert!(asked.is_cancel_requested && asked.lease().is_some());
     let reply = store.heartbeat(worker, vec![held], world.now).await.expect("heartbeat");
     assert_eq!(reply.cancelled, [held]);
+    let (other, next) = (world.worker(), Held { attempt: 2, ..held });
+    for (who, what, asked) in [(worker, held, vec![held]), (worker, next, vec![]), (other, held, vec![])] {
+        assert_eq!(store.asked_to_stop(who, &[what]).await.expect("asked"), asked);
+    }
     let ended = world.conclude(worker, &run, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
     assert_eq!(ended.state, RunState::Succeeded);
+    assert_eq!(store.asked_to_stop(worker, &[held]).await.expect("asked"), []);
+}
+
+/// Whether somebody asked is no sign of life: who only asks is silent.
+pub async fn whoever_asks_whether_to_stop_gives_no_sign_of_life(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let run = world.running("running", worker).await;
+    let held = Held { sequence: run.sequence, attempt: 1 };
+    store.heartbeat(worker, vec![held], world.now).await.expect("heartbeat");
+    let lease = Duration::from_secs(15);
+    for _ in 0..2 {
+        world.advance(Duration::from_secs(10));
+        assert_eq!(store.asked_to_stop(worker, &[held]).await.expect("asked"), []);
+    }
+    let lost = store.expired(lease, world.now, 9).await.expect("expired");
+    assert_eq!(lost.iter().map(|run| run.sequence).collect::<Vec<_>>(), [run.sequence]);
 }
 
 /// Deleting a job cancels its waiting runs, lets running ones end and keeps the history.

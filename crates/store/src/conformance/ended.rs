@@ -24,7 +24,7 @@ const DAYS: Duration = Duration::from_secs(3 * 86_400);
 /// A job that is kept for a day after it is over, due now.
 async fn short(world: &mut World, name: &str) -> Job {
     let mut job = world.job(name);
-    job.spec.policies.retention = Retention::Day;
+    job.spec.policies.retention = Retention::Day.into();
     world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
     job
 }
@@ -32,7 +32,7 @@ async fn short(world: &mut World, name: &str) -> Job {
 /// Fires the last slot of a job, for a worker to run.
 async fn fire_last(world: &World, job: &Job, worker: WorkerId) -> Run {
     let mut firing = world.firing(job, world.now);
-    (firing.next, firing.over) = (None, Some(job.spec.policies.retention));
+    (firing.next, firing.over) = (None, Some(job.spec.policies.retention.keep.at_birth()));
     world.try_firing(firing).await.expect("fired");
     world.claim(worker, 1).await.remove(0)
 }
@@ -68,7 +68,7 @@ pub async fn a_job_that_is_over_goes_with_its_history(store: Arc<dyn Store>) {
     {
         let mut job = world.job("once");
         job.spec.key = Some(format!("key-{n}"));
-        job.spec.policies.retention = retention;
+        job.spec.policies.retention = retention.into();
         let mut put = world.put(job.clone(), Some(world.now));
         put.ledger = vec![ledger_entry(&job, &[due(&job, world.now)], Fate::MissedCatchUp, world.now)];
         world.try_put(put).await.expect("registered");
@@ -104,7 +104,7 @@ pub async fn a_now_job_goes_too(store: Arc<dyn Store>) {
     let mut world = World::new(store).await;
     let worker = world.worker();
     let mut job = world.job("now");
-    job.spec.policies.retention = Retention::Day;
+    job.spec.policies.retention = Retention::Day.into();
     let mut put = world.put(job.clone(), None);
     put.birth = Some(birth(&job, world.now));
     world.try_put(put).await.expect("registered");
@@ -199,7 +199,7 @@ pub async fn a_job_that_was_changed_since_stays(store: Arc<dyn Store>) {
 pub async fn a_deleted_job_goes_with_its_history(store: Arc<dyn Store>) {
     let mut world = World::new(store.clone()).await;
     let mut job = world.job("deleted");
-    job.spec.policies.retention = Retention::Day;
+    job.spec.policies.retention = Retention::Day.into();
     job.spec.key = Some("key".into());
     let slot = world.after(10_000_000);
     world.try_put(world.put(job.clone(), Some(slot))).await.expect("registered");

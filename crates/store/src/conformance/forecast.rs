@@ -33,6 +33,7 @@ fn plan_of(job: &Job, fired: u64) -> Planned {
         tenant: job.tenant,
         kind: job.spec.kind.as_deref().map(Arc::from),
         destination: job.spec.target.destination().into(),
+        queue: Arc::clone(&job.spec.queue),
         schedule: Arc::new(job.spec.schedule.clone()),
         registered_at: job.created_at,
         fired,

@@ -243,7 +243,7 @@ pub async fn what_outlives_its_retention_stays_its_jobs(store: Arc<dyn Store>) {
     let mut jobs = Vec::new();
     for name in ["long", "dead"] {
         let mut job = world.job(name);
-        job.spec.policies.retention = Retention::Day;
+        job.spec.policies.retention = Retention::Day.into();
         world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
         world.try_fire(&job, world.now).await.expect("fired");
         jobs.push(job);
@@ -273,7 +273,7 @@ pub async fn a_run_that_ends_late_is_kept_as_long_as_any_other(store: Arc<dyn St
     let mut runs = Vec::new();
     for ends_after in [0, 3, 20, 26, 70] {
         let mut job = world.job("late");
-        job.spec.policies.retention = Retention::Day;
+        job.spec.policies.retention = Retention::Day.into();
         world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
         world.try_fire(&job, world.now).await.expect("fired");
         runs.push((ends_after, world.claim(worker, 1).await.remove(0)));
@@ -398,7 +398,7 @@ pub async fn retention_forgets_what_is_old(store: Arc<dyn Store>) {
     let mut ended = Vec::new();
     for retention in [Retention::Day, Retention::Week] {
         let mut job = world.job("kept");
-        job.spec.policies.retention = retention;
+        job.spec.policies.retention = retention.into();
         world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
         world.try_fire(&job, world.now).await.expect("fired");
         let run = world.claim(worker, 1).await.remove(0);

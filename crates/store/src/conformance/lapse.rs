@@ -35,7 +35,7 @@ async fn lapsed(world: &World) -> (Vec<RunId>, Option<Timestamp>) {
 }
 
 async fn try_lapse(world: &World, run: RunId) -> Result<Run, Refused> {
-    let lapse = Lapse { run, successor: None };
+    let lapse = Lapse { run, successor: None, messages: Vec::new() };
     world.store.lapse(vec![lapse], world.now).await.expect("lapse").remove(0)
 }
 
@@ -94,7 +94,8 @@ pub async fn a_late_run_makes_way_for_the_others(store: Arc<dyn Store>) {
     let first = world.claim(worker, 2).await;
     assert_eq!(first.iter().map(Run::id).collect::<Vec<_>>(), late.each_ref().map(Run::id));
     assert!(first.iter().all(|run| run.lease().is_none()) && waiting() == 3);
-    let lapses: Vec<Lapse> = first.iter().map(|run| Lapse { run: run.id(), successor: None }).collect();
+    let lapses: Vec<Lapse> =
+        first.iter().map(|run| Lapse { run: run.id(), successor: None, messages: Vec::new() }).collect();
     let ended = store.lapse(lapses, world.now).await.expect("lapse");
     assert!(ended.iter().all(Result::is_ok) && waiting() == 1);
     let next = world.claim(worker, 2).await;
@@ -194,11 +195,11 @@ pub async fn a_lapse_may_bring_the_next_slot(store: Arc<dyn Store>) {
     world.advance(Duration::from_secs(31));
     let next = due(&job, world.after(300));
     let successor = |version| Some(Successor { version, due: Some(next), over: None });
-    let stale = Lapse { run: run.id(), successor: successor(Version(1)) };
+    let stale = Lapse { run: run.id(), successor: successor(Version(1)), messages: Vec::new() };
     let refused = store.lapse(vec![stale], world.now).await.expect("lapse").remove(0);
     assert_eq!(refused, Err(Refused::WrongVersion { current: Version(2) }));
     assert_eq!(lapsed(&world).await, (vec![run.id()], None), "nothing of it was done");
-    let lapse = Lapse { run: run.id(), successor: successor(Version(2)) };
+    let lapse = Lapse { run: run.id(), successor: successor(Version(2)), messages: Vec::new() };
     store.lapse(vec![lapse], world.now).await.expect("lapse").remove(0).expect("late");
     let stored = store.jobs(&[job.id]).await.expect("jobs").remove(0).expect("there");
     assert_eq!(stored.progress.last_completion, Some(world.now));

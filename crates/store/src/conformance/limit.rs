@@ -56,6 +56,7 @@ async fn set_rule(world: &World, name: &str, allowance: Option<Allowance>) {
         by: Vec::new(),
         allowance,
         holds_retries: false,
+        breaker: None,
     });
     let change = RuleChange { name: name.into(), rule };
     world.store.put_rules(vec![change], world.now).await.expect("put_rules");
@@ -66,7 +67,7 @@ async fn advance(world: &World) -> Option<Timestamp> {
 }
 
 /// A job that is registered and due at no time. All of them are in one shard: limits that are wider are counted in each database.
-async fn registered(world: &mut World, name: &str) -> Job {
+pub(super) async fn registered(world: &mut World, name: &str) -> Job {
     let job = world.job_of("limited", name);
     world.try_put(world.put(job.clone(), None)).await.expect("registered");
     job
@@ -84,7 +85,7 @@ async fn give_birth(world: &World, job: &Job, birth: Birth) -> Run {
     world.store.trigger(vec![trigger], world.now).await.expect("trigger").remove(0).expect("born")
 }
 
-async fn born(world: &World, job: &Job, seconds: i64, limits: &Limits) -> Run {
+pub(super) async fn born(world: &World, job: &Job, seconds: i64, limits: &Limits) -> Run {
     give_birth(world, job, slot(world, job, seconds, limits)).await
 }
 
@@ -280,7 +281,7 @@ pub async fn every_end_gives_its_permits_back(store: Arc<dyn Store>) {
     assert_eq!(holder.state, READY);
     let next = follow(&world).await;
     world.advance(Duration::from_secs(6));
-    let lapse = Lapse { run: holder.id(), successor: None };
+    let lapse = Lapse { run: holder.id(), successor: None, messages: Vec::new() };
     world.store.lapse(vec![lapse], world.now).await.expect("lapse").remove(0).expect("lapsed");
     assert_eq!(state(&world, &next).await, READY);
     cancel(&world, &next).await;
@@ -433,6 +434,9 @@ pub async fn a_rule_counts_as_soon_as_it_is_changed(store: Arc<dyn Store>) {
     // A rate instead: one goes on now, the next a minute later.
     set_rule(&world, "all", Some(rate(1, 60, 1))).await;
     assert_eq!(advance(&world).await, Some(world.after(60)));
+    assert_eq!(ready(&world).await, 1);
+    set_rule(&world, "all", Some(rate(1, 2, 1))).await;
+    assert_eq!(advance(&world).await, Some(world.after(2)), "a quicker one counts at once");
     assert_eq!(ready(&world).await, 1);
     set_rule(&world, "all", None).await;
     assert_eq!(advance(&world).await, None);

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_domain::Version;
-use punctual_domain::job::JobState;
-use punctual_domain::{TenantId, TenantName};
+use punctual_domain::job::{Job, JobState};
+use punctual_domain::lifecycle::Verdict;
+use punctual_domain::run::RunState;
+use punctual_domain::{Outcome, TenantId, TenantName, Version};
 
 use super::world::{World, birth};
 use crate::error::Refused;
 use crate::page::PageRequest;
 use crate::store::Store;
-use crate::verbs::{JobFilter, RunFilter, Subject, Trigger};
+use crate::verbs::{Birth, JobFilter, Put, RunFilter, Subject, Trigger};
 
 /// Everything that was given comes back, and its due entry is in place.
 pub async fn a_job_is_there_when_put_returns(store: Arc<dyn Store>) {
@@ -301,6 +302,29 @@ pub async fn a_now_job_gets_its_run_in_the_same_commit(store: Arc<dyn Store>) {
     let runs = store.runs(&filter, PageRequest::first(10)).await.expect("runs");
     assert_eq!(runs.items.len(), 1);
     assert_eq!((runs.items[0].scheduled_for, runs.items[0].attempt), (world.now, 0));
+}
+
+/// Whoever waits for it has it in the commit that makes it; what is refused has no run.
+pub async fn a_now_job_is_born_leased_to_who_waits(store: Arc<dyn Store>) {
+    let mut world = World::new(store.clone()).await;
+    let worker = world.worker();
+    let (waited_for, other, plain) = (world.job("now"), world.job("other"), world.job("plain"));
+    let put = |job: &Job, claimed_by| {
+        let born = Birth { claimed_by, ..birth(job, world.now) };
+        Put { birth: Some(born), ..world.put(job.clone(), None) }
+    };
+    let no_birth = world.put(plain, Some(world.now));
+    let puts = vec![put(&waited_for, Some(worker)), put(&other, None), no_birth, put(&other, Some(worker))];
+    let born = store.put_born(puts, world.now).await.expect("put");
+    let run = born[0].clone().expect("registered").expect("born");
+    assert!(run.lease().is_some_and(|lease| lease.worker == worker && lease.attempt == 1), "{run:?}");
+    assert_eq!((run.job, world.detail(run.id()).await.run), (waited_for.id, run.clone()));
+    let waits = born[1].clone().expect("registered").expect("born");
+    assert_eq!((waits.job, waits.lease()), (other.id, None));
+    assert_eq!(born[2], Ok(None));
+    assert!(matches!(born[3], Err(Refused::WrongVersion { .. })), "{:?}", born[3]);
+    let ended = world.conclude(worker, &run, Outcome::Succeeded, Verdict::Succeed).await.expect("recorded");
+    assert_eq!(ended.state, RunState::Succeeded);
 }
 
 /// Asking for a tenant twice gives the same one.

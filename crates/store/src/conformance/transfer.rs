@@ -17,19 +17,21 @@ use punctual_domain::operation::{Backfill, CatchUp, DeadLetters, Event, Kind, Op
 use punctual_domain::policy::limit::{Allowance, Allowed, Key, Limited, Limits, Rule};
 use punctual_domain::policy::overlap::Overlap;
 use punctual_domain::policy::retention::Retention;
+use punctual_domain::policy::unknown::Answer;
 use punctual_domain::run::{Cause, Limit, Run, RunState, StartBy};
 
-use punctual_domain::{Outcome, Tenant};
+use punctual_domain::{Outcome, Tenant, document};
 use punctual_schedule::{Progress, Schedule};
 
-use super::world::{LEASE, World, birth, due};
+use super::papers::{saying, speak};
+use super::world::{LEASE, World, birth, conclusion, due};
 use crate::error::Refused;
 use crate::page::PageRequest;
 use crate::record::encode_job;
 use crate::store::Store;
 use crate::verbs::{
-    Birth, Due, DueQuery, Effect, JobFilter, Lapse, OpenRuns, OperationFilter, RuleChange, RunFilter, Shards,
-    Step, Stored, Subject, Trigger, ledger_entry,
+    Answering, Birth, DocumentChange, Due, DueQuery, Effect, Expected, JobFilter, Lapse, OpenRuns,
+    OperationFilter, RuleChange, RunFilter, Shards, Step, Stored, Subject, Trigger, ledger_entry,
 };
 
 /// The second at which the story ends, and a copy of it may begin.
@@ -48,11 +50,16 @@ pub async fn story(store: Arc<dyn Store>) {
     let run = world.running("retried", worker).await;
     let start_by = Some(StartBy { at: world.after(7_200), limit: Limit::RetryFor });
     let retry = Verdict::Retry { available_at: world.after(30), charge: Charge::Attempt, start_by };
-    world.conclude(worker, &run, Outcome::Failed, retry).await.expect("recorded");
+    speak(&world, worker, &run).await;
+    let report = saying(&world, Outcome::Failed, "not yet", &["ended"]);
+    world.try_complete(conclusion(worker, &run, Some(report), retry)).await.expect("recorded");
+    let asks = world.running("asks", worker).await;
+    world.conclude(worker, &asks, Outcome::Lost, Verdict::Ask { start_by: None }).await.expect("recorded");
     let job = world.register("edited", world.now).await;
     world.try_fire(&job, world.now).await.expect("fired");
     let claimed = world.claim(worker, 1).await;
     assert_eq!(claimed[0].job, job.id);
+    speak(&world, worker, &claimed[0]).await;
     let mut edited = job.clone();
     (edited.version, edited.spec.name) = (job.version.next(), "edited twice".into());
     // The entry of the old version stays, stale.
@@ -81,9 +88,26 @@ async fn limited(world: &mut World) {
         by: Vec::new(),
         allowance,
         holds_retries: false,
+        breaker: None,
     };
     let change = RuleChange { name: "all".into(), rule: Some(rule) };
     world.store.put_rules(vec![change], world.now).await.expect("put_rules");
+    let holidays = DocumentChange {
+        kind: document::Kind::Calendar,
+        tenant: TenantId::DEFAULT,
+        name: "holidays".into(),
+        expect: Expected::Any,
+        body: Some(r#"{"exclude":["2027-01-01"]}"#.into()),
+    };
+    for _ in 0..2 {
+        world
+            .store
+            .put_documents(vec![holidays.clone()], world.now)
+            .await
+            .expect("put_documents")
+            .remove(0)
+            .expect("put");
+    }
     let mut job = world.job("limited");
     job.spec.queue = "slow".into();
     world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
@@ -123,7 +147,7 @@ async fn history(world: &mut World) {
     let worker = world.worker();
     for retention in Retention::ALL {
         let mut job = world.job("kept");
-        job.spec.policies.retention = retention;
+        job.spec.policies.retention = retention.into();
         world.try_put(world.put(job.clone(), Some(world.now))).await.expect("registered");
         let mut slot = world.now;
         let given_up = Verdict::GiveUp(Limit::Deadline);
@@ -132,7 +156,9 @@ async fn history(world: &mut World) {
             world.advance(Duration::from_secs(60));
             let run = world.claim(worker, 1).await.remove(0);
             let outcome = if verdict == Verdict::Succeed { Outcome::Succeeded } else { Outcome::Failed };
-            world.conclude(worker, &run, outcome, verdict).await.expect("recorded");
+            speak(world, worker, &run).await;
+            let report = saying(world, outcome, "an answer", &["ended"]);
+            world.try_complete(conclusion(worker, &run, Some(report), verdict)).await.expect("recorded");
             slot = world.now;
         }
         // It ends long after the partition of its birth was closed.
@@ -286,6 +312,10 @@ impl Answers {
         }
         let rules = store.rules().await.expect("rules");
         rest.extend(rules.iter().map(|rule| format!("{rule:?}")));
+        for kind in document::Kind::ALL {
+            let documents = store.documents(kind, None, None, 1_000).await.expect("documents");
+            rest.extend(documents.iter().map(|document| format!("{document:?}")));
+        }
         let dead = RunFilter { is_dead: Some(true), ..RunFilter::default() };
         rest.extend(all_runs(store, &dead).await.iter().map(|run| format!("dead {}", run.id())));
         let of_jobs: BTreeSet<JobId> = jobs.iter().map(|stored| stored.job.id).collect();
@@ -364,13 +394,23 @@ pub async fn assert_goes_on(store: Arc<dyn Store>) {
     let behind: Vec<&Run> = before.iter().filter(|run| run.is_behind()).collect();
     let pending = before.iter().filter(|run| matches!(run.state, RunState::Pending(_))).count();
     let limited: Vec<&Run> = before.iter().filter(|run| run.is_limited()).collect();
-    let waiting = pending - behind.len() - limited.len();
+    let asking: Vec<&Run> = before.iter().filter(|run| run.is_asking()).collect();
+    let waiting = pending - behind.len() - limited.len() - asking.len();
     assert!(running >= 2 && waiting >= 3 && behind.len() == 2, "{running} running, {waiting} waiting");
     let lost = world.store.expired(LEASE, world.now, 1_000).await.expect("expired");
     assert_eq!(lost.len(), running, "their workers are gone");
     let worker = world.worker();
     let claimed = world.claim(worker, 1_000).await;
     assert_eq!(claimed.len(), waiting + 1);
+    // Whoever asks waits for his answer here.
+    assert_eq!(asking.len(), 1);
+    let (run, answer) = (asking[0].id(), Answer::Retry);
+    let answering = Answering { run, answer, successor: None, messages: Vec::new() };
+    world.store.answer(vec![answering], world.now).await.expect("answer")[0].clone().expect("asking");
+    let again = world.claim(worker, 1_000).await;
+    // Others are told because they are too late.
+    let leased = again.iter().filter(|run| run.lease().is_some());
+    assert_eq!(leased.map(Run::id).collect::<Vec<_>>(), [run]);
     // Who holds the permit came with it, and so did the line.
     let holder =
         claimed.iter().find(|run| limited.iter().any(|one| one.job == run.job)).expect("it was ready");
@@ -384,7 +424,7 @@ pub async fn assert_goes_on(store: Arc<dyn Store>) {
     // The one ahead of those that wait is too late by now: it ends, and the oldest of them goes on.
     let is_ahead = |run: &&Run| run.job == behind[0].job && !run.is_behind();
     let ahead = before.iter().find(is_ahead).expect("one is ahead").id();
-    let lapse = Lapse { run: ahead, successor: None };
+    let lapse = Lapse { run: ahead, successor: None, messages: Vec::new() };
     world.store.lapse(vec![lapse], world.now).await.expect("lapse")[0].clone().expect("late");
     let mut still = Vec::new();
     for run in &behind {

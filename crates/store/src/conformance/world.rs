@@ -13,11 +13,12 @@ use punctual_domain::run::{Cause, Run};
 use punctual_domain::{Outcome, Report};
 use punctual_schedule::Schedule;
 
+use crate::detail::RunDetail;
 use crate::error::Refused;
 use crate::store::Store;
 use crate::verbs::{
     Birth, Claim, Concluded, Conclusion, Due, DueKey, DueQuery, DueWhen, Expect, Firing, Held, OpenRuns, Put,
-    RunDetail, Shards,
+    Shards,
 };
 
 /// How long a lease lasts in the cases.
@@ -296,12 +297,16 @@ pub fn birth(job: &Job, slot: Timestamp) -> Birth {
         requires: job.spec.requires.clone(),
         lane: job.spec.lane,
         priority: job.spec.priority,
-        retention: job.spec.policies.retention,
+        retention: job.spec.policies.retention.keep,
         correlation_id: None,
+        payload: None,
+        caused_by: None,
         claimed_by: None,
         overlap: job.spec.policies.overlap,
         previous: Some(slot - SignedDuration::from_secs(60)),
         limits: Limits::NONE,
+        full: None,
+        parts: None,
     }
 }
 
@@ -313,5 +318,5 @@ pub(super) fn conclusion(
     verdict: Verdict,
 ) -> Conclusion {
     let held = Held { sequence: run.sequence, attempt: run.attempt };
-    Conclusion { worker, held, report, verdict, successor: None }
+    Conclusion { worker, held, report, verdict, successor: None, messages: Vec::new(), limits: None }
 }

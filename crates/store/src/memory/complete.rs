@@ -1,4 +1,4 @@
-//! Claim, heartbeat, complete, reclaim, cancel, lapse: the life of an attempt.
+//! Claim, heartbeat, complete, reclaim, cancel, lapse, answer: the life of an attempt.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,12 +9,15 @@ use jiff::Timestamp;
 use punctual_domain::id::{RunId, Sequence, TenantId, WorkerId};
 use punctual_domain::job::Lane;
 use punctual_domain::lifecycle::{self, Event};
-use punctual_domain::{Attempt, Division, Run, Waiters};
+use punctual_domain::papers::Said;
+use punctual_domain::{Attempt, Division, Note, Run, Waiters};
 
 use super::state::State;
 use crate::error::Refused;
+use crate::liveness::asked_to_stop;
 use crate::verbs::{
-    Cancellation, Claim, Concluded, Conclusion, Heartbeat, Held, Lapse, Lapsed, Shards, Successor,
+    Answering, Cancellation, Claim, Concluded, Conclusion, Heartbeat, Held, Lapse, Lapsed, Message, Shards,
+    Successor,
 };
 
 impl State {
@@ -108,16 +111,33 @@ impl State {
         self.liveness.heartbeat(worker, held, now, |sequence| open.get(&sequence).map(|entry| &entry.run))
     }
 
+    pub(super) fn asked_to_stop(&self, worker: WorkerId, held: &[Held]) -> Vec<Held> {
+        asked_to_stop(worker, held, |sequence| self.open.get(&sequence).map(|entry| &entry.run))
+    }
+
+    pub(super) fn note(&mut self, note: Note) -> Result<(), Refused> {
+        let entry = self.open.get_mut(&note.held.sequence);
+        let entry = entry.filter(|entry| entry.run.is_held(note.worker, note.held.attempt));
+        let attempt = note.held.attempt;
+        entry.ok_or(lifecycle::Refused::StaleLease { attempt })?.papers.join(note.into());
+        Ok(())
+    }
+
+    pub(super) fn checkpoint(&self, id: RunId) -> Option<Box<str>> {
+        let entry = self.open.get(&id.sequence()).filter(|entry| entry.run.id() == id);
+        entry.and_then(|entry| entry.papers.checkpoint.clone())
+    }
+
     pub(super) fn complete(&mut self, conclusion: Conclusion, now: Timestamp) -> Result<Concluded, Refused> {
-        let Conclusion { worker, held, report, verdict, successor } = conclusion;
+        let (held, successor) = (conclusion.held, conclusion.successor);
         let stale = lifecycle::Refused::StaleLease { attempt: held.attempt };
         let mut entry = self.open.get(&held.sequence).cloned().ok_or(stale)?;
         self.check_successor(entry.run.job, successor)?;
-        let started_at = report.as_ref().map(|report| report.started_at);
-        let event = Event::Concluded { worker, attempt: held.attempt, started_at, verdict, at: now };
-        lifecycle::apply(&mut entry.run, event)?;
+        conclusion.apply(&mut entry.run, now)?;
         if let Some(attempt) = entry.attempts.last_mut() {
-            attempt.report = report;
+            attempt.report = conclusion.report;
+            attempt.goes_on_with(&entry.run);
+            entry.papers.add(Said::take(held.attempt, attempt.report.as_mut()));
         }
         let run = entry.run.clone();
         if let Some(before) = self.open.remove(&held.sequence) {
@@ -127,6 +147,7 @@ impl State {
             self.end(entry, now);
             self.succeed(run.job, successor, now);
             let released = self.release(run.job, now);
+            self.tell(&run, &conclusion.messages, now);
             return Ok(Concluded { run, released });
         }
         self.enqueue(&mut entry.run, now);
@@ -160,10 +181,26 @@ impl State {
     }
 
     pub(super) fn lapse(&mut self, lapse: Lapse, now: Timestamp) -> Result<Run, Refused> {
-        self.end_waiting(lapse.run, Event::Lapsed { at: now }, lapse.successor, now)
+        let run = self.end_waiting(lapse.run, Event::Lapsed { at: now }, lapse.successor, now)?;
+        self.tell(&run, &lapse.messages, now);
+        Ok(run)
     }
 
-    /// Something happens to an open run that ends it if it waits.
+    pub(super) fn answer(&mut self, answering: Answering, now: Timestamp) -> Result<Run, Refused> {
+        let event = Event::Answered { answer: answering.answer, at: now };
+        let run = self.end_waiting(answering.run, event, answering.successor, now)?;
+        self.tell(&run, &answering.messages, now);
+        Ok(run)
+    }
+
+    /// Registers the messages that tell of the end of a run.
+    fn tell(&mut self, run: &Run, messages: &[Message], now: Timestamp) {
+        for put in Message::due(messages, run.state) {
+            let _ = self.put_job(put.clone(), now); // Refused if it is there already.
+        }
+    }
+
+    /// Something happens to an open run that ends it if it waits, or lets it go on.
     fn end_waiting(
         &mut self,
         id: RunId,
@@ -180,7 +217,7 @@ impl State {
         };
         let before = entry.run.clone();
         lifecycle::apply(&mut entry.run, event)?;
-        let run = entry.run.clone();
+        let mut run = entry.run.clone();
         if run.state.is_ended() {
             self.check_successor(run.job, successor)?;
             self.dequeue(&before);
@@ -190,6 +227,11 @@ impl State {
             self.succeed(run.job, successor, now);
             self.release(run.job, now);
         } else {
+            if before.is_asking() {
+                self.dequeue(&before);
+                self.enqueue(&mut entry.run, now);
+                run.clone_from(&entry.run);
+            }
             self.open.insert(run.sequence, entry);
         }
         Ok(run)

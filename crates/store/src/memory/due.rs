@@ -65,7 +65,7 @@ impl State {
             }
             _ => return Err(Refused::NotDue),
         };
-        let admission = self.admit(job, std::mem::take(&mut firing.births));
+        let admission = self.admit(job, std::mem::take(&mut firing.births), now);
         if admission.born.is_empty() && !admission.skipped.is_empty() {
             firing = firing.without_run();
         }

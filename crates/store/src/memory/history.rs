@@ -9,14 +9,15 @@ use punctual_domain::policy::retention::Retention;
 use punctual_domain::{LedgerEntry, Run};
 
 use super::state::{Entry, State};
+use crate::detail::RunDetail;
 use crate::error::Refused;
 use crate::page::{Page, PageRequest};
-use crate::verbs::{RunDetail, RunFilter};
+use crate::verbs::RunFilter;
 
 impl State {
     pub(super) fn run(&self, id: RunId) -> Option<RunDetail> {
         let entry = self.entry(id.sequence()).filter(|entry| entry.run.id() == id)?;
-        Some(RunDetail { run: entry.run.clone(), attempts: entry.attempts.clone() })
+        Some(entry.detail())
     }
 
     fn entry(&self, sequence: Sequence) -> Option<&Entry> {
@@ -26,6 +27,8 @@ impl State {
     pub(super) fn runs(&self, filter: &RunFilter, page: &PageRequest<Sequence>) -> Page<Run, Sequence> {
         let below = page.after.map_or(Bound::Unbounded, Bound::Excluded);
         let range = (Bound::Unbounded, below);
+        let floor = self.floor(filter);
+        let is_shown = |run: &Run| !run.state.is_ended() || floor.is_none_or(|floor| run.sequence >= floor);
         // Two ordered lists, merged from the newest down.
         let mut open = self.open.range(range).rev().map(|(_, entry)| (&entry.run, false)).peekable();
         let mut ended =
@@ -37,7 +40,16 @@ impl State {
             };
             if newest_is_open { open.next() } else { ended.next() }
         });
-        page.fill(merged.map(|(run, is_dead)| (run.sequence, matches(filter, run, is_dead).then_some(run))))
+        page.fill(merged.map(|(run, is_dead)| {
+            (run.sequence, (matches(filter, run, is_dead) && is_shown(run)).then_some(run))
+        }))
+    }
+
+    /// The oldest of the newest runs of a job that have ended, if so many have.
+    fn floor(&self, filter: &RunFilter) -> Option<Sequence> {
+        let (job, last) = filter.job.zip(filter.last)?;
+        let ended = self.history.values().rev().filter(|ended| ended.entry.run.job == job);
+        ended.map(|ended| ended.entry.run.sequence).nth(last.get() as usize - 1)
     }
 
     pub(super) fn ledger(&self, job: JobId, page: &PageRequest<Timestamp>) -> Page<LedgerEntry, Timestamp> {

@@ -4,6 +4,7 @@
 //! plainest way; it forgets everything when it is dropped.
 
 mod complete;
+mod documents;
 mod due;
 mod history;
 mod limit;
@@ -13,24 +14,32 @@ mod register;
 mod state;
 mod transfer;
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+use punctual_domain::policy::backlog::Pending;
 use punctual_domain::policy::limit::Rule;
-use punctual_domain::{LedgerEntry, Operation, Placement, Run, Tenant, TenantName};
+use punctual_domain::work::{About, Presence};
+use punctual_domain::{Document, Labels, LedgerEntry, Note, Operation, Placement, Run, Tenant, TenantName};
 
 use crate::attendance::Attendance;
+use crate::detail::RunDetail;
 use crate::error::{Error, Refused};
 use crate::figures::Figures;
+use crate::line::is_addressed;
+use crate::liveness::suspected;
 use crate::page::{Page, PageRequest};
+use crate::queues::{Queue, Queues};
 use crate::store::Store;
 use crate::verbs::{
-    Advanced, Cancellation, Claim, Concluded, Conclusion, Due, DuePage, DueQuery, Firing, Heartbeat, Held,
-    JobFilter, Lapse, Lapsed, OperationFilter, Planned, Put, RuleChange, RunDetail, RunFilter, Runnable,
-    Shards, Step, Stepped, Stored, Subject, Trigger,
+    Advanced, Answering, Cancellation, Claim, Concluded, Conclusion, DocumentChange, Due, DuePage, DueQuery,
+    Firing, Heartbeat, Held, JobFilter, Lapse, Lapsed, OperationFilter, Planned, Put, RuleChange, RunFilter,
+    Runnable, Shards, Step, Stepped, Stored, Subject, Trigger, together,
 };
 use state::State;
 
@@ -67,9 +76,23 @@ impl Store for Memory {
     }
 
     fn figures(&self) -> Figures {
-        let mut figures = Figures::default();
-        self.state().ready.iter().for_each(|(lane, ..)| figures.waiting.add(*lane, 1));
+        let state = self.state();
+        let mut figures = Figures { pending: state.pending_runs().count() as u64, ..Figures::default() };
+        state.ready.iter().for_each(|(lane, ..)| figures.waiting.add(*lane, 1));
         figures
+    }
+
+    fn pending(&self, tenant: TenantId) -> Pending {
+        let state = self.state();
+        let mut pending = Pending::default();
+        for run in state.pending_runs() {
+            pending = pending.plus(Pending { tenant: u64::from(run.tenant == tenant), all: 1 });
+        }
+        pending
+    }
+
+    async fn count_pending(&self) -> Result<Pending, Error> {
+        Ok(self.state().backlog().most())
     }
 
     fn is_shared(&self) -> bool {
@@ -115,7 +138,11 @@ impl Store for Memory {
         Ok(self.state().news(owner))
     }
 
-    async fn put_jobs(&self, puts: Vec<Put>, now: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+    async fn put_born(
+        &self,
+        puts: Vec<Put>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Run>, Refused>>, Error> {
         let mut state = self.state();
         let answers = puts.into_iter().map(|put| state.put_job(put, now)).collect();
         state.go_on(now);
@@ -177,9 +204,9 @@ impl Store for Memory {
         now: Timestamp,
     ) -> Result<Vec<Result<Run, Refused>>, Error> {
         let mut state = self.state();
-        let answers = triggers.into_iter().map(|trigger| state.trigger(trigger, now)).collect();
+        let answers = together(triggers, |trigger| Ok(state.trigger(trigger, now)));
         state.go_on(now);
-        Ok(answers)
+        answers
     }
 
     async fn due(&self, query: DueQuery) -> Result<DuePage, Error> {
@@ -218,6 +245,58 @@ impl Store for Memory {
         Ok(self.state().heartbeat(worker, held, now))
     }
 
+    async fn asked_to_stop(&self, worker: WorkerId, held: &[Held]) -> Result<Vec<Held>, Error> {
+        Ok(self.state().asked_to_stop(worker, held))
+    }
+
+    async fn note(&self, notes: Vec<Note>, _: Timestamp) -> Result<Vec<Result<(), Refused>>, Error> {
+        let mut state = self.state();
+        Ok(notes.into_iter().map(|note| state.note(note)).collect())
+    }
+
+    async fn checkpoints(&self, runs: &[RunId]) -> Result<Vec<Option<Box<str>>>, Error> {
+        let state = self.state();
+        Ok(runs.iter().map(|run| state.checkpoint(*run)).collect())
+    }
+
+    async fn introduce(&self, worker: WorkerId, about: About, now: Timestamp) -> Result<bool, Error> {
+        Ok(self.state().liveness.introduce(worker, about, now))
+    }
+
+    async fn workers(&self, tenant: Option<TenantId>) -> Result<Vec<Presence>, Error> {
+        Ok(self.state().liveness.seen(tenant))
+    }
+
+    async fn queues(&self, tenant: Option<TenantId>) -> Result<Vec<Queue>, Error> {
+        let state = self.state();
+        let mut queues = Queues::default();
+        let is_wanted = |run: &Run| tenant.is_none_or(|tenant| tenant == run.tenant);
+        for run in state.open.values().map(|entry| &entry.run).filter(|run| is_wanted(run)) {
+            if run.lease().is_some() {
+                queues.run(run.tenant, &run.queue, 1);
+            } else if state.is_ready(run) {
+                queues.wait(run.tenant, &run.queue, 1, Some(run.available_at));
+            }
+        }
+        Ok(queues.into_vec())
+    }
+
+    async fn addressed(&self) -> Result<Vec<Labels>, Error> {
+        let state = self.state();
+        let ready = state.open.values().map(|entry| &entry.run).filter(|run| state.is_ready(run));
+        let addressed = ready.filter(|run| is_addressed(&run.requires)).map(|run| run.requires.clone());
+        Ok(addressed.collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    async fn suspected(&self) -> Result<Vec<WorkerId>, Error> {
+        Ok(suspected(self.state().open.values().map(|entry| &entry.run)))
+    }
+
+    async fn dismiss(&self, worker: WorkerId, _: Timestamp) -> Result<(), Error> {
+        self.state().liveness.bury(worker);
+        Ok(())
+    }
+
     async fn complete(
         &self,
         conclusions: Vec<Conclusion>,
@@ -251,6 +330,17 @@ impl Store for Memory {
     async fn lapse(&self, lapses: Vec<Lapse>, now: Timestamp) -> Result<Vec<Result<Run, Refused>>, Error> {
         let mut state = self.state();
         let answers = lapses.into_iter().map(|lapse| state.lapse(lapse, now)).collect();
+        state.go_on(now);
+        Ok(answers)
+    }
+
+    async fn answer(
+        &self,
+        answers: Vec<Answering>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Run, Refused>>, Error> {
+        let mut state = self.state();
+        let answers = answers.into_iter().map(|one| state.answer(one, now)).collect();
         state.go_on(now);
         Ok(answers)
     }
@@ -324,6 +414,34 @@ impl Store for Memory {
         page: PageRequest<OperationId>,
     ) -> Result<Page<Operation, OperationId>, Error> {
         Ok(self.state().list_operations(filter, &page))
+    }
+
+    async fn put_documents(
+        &self,
+        changes: Vec<DocumentChange>,
+        now: Timestamp,
+    ) -> Result<Vec<Result<Option<Document>, Refused>>, Error> {
+        let mut state = self.state();
+        Ok(changes.into_iter().map(|change| state.put_document(change, now)).collect())
+    }
+
+    async fn document(
+        &self,
+        kind: document::Kind,
+        tenant: TenantId,
+        name: &str,
+    ) -> Result<Option<Document>, Error> {
+        Ok(self.state().documents.get(&(kind, tenant, name.to_string())).cloned())
+    }
+
+    async fn documents(
+        &self,
+        kind: document::Kind,
+        tenant: Option<TenantId>,
+        after: Option<(TenantId, String)>,
+        limit: usize,
+    ) -> Result<Vec<Document>, Error> {
+        Ok(self.state().list_documents(kind, tenant, after, limit))
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

@@ -31,11 +31,12 @@ impl State {
             }
         }
         let admission = match &effect {
-            Effect::Births { job, births, .. } => Some(self.admit(*job, births.clone()).patiently()?),
+            Effect::Births { job, births, .. } => Some(self.admit(*job, births.clone(), now).patiently()?),
             Effect::Nothing
             | Effect::Redrive(_)
             | Effect::Acknowledge(_)
             | Effect::Change(_)
+            | Effect::Message(_)
             | Effect::Cancel(_) => None,
         };
         self.remember(request, now)?;
@@ -72,6 +73,9 @@ impl State {
                 let put = |put: Put| (put.job.id, self.put_job(put, now));
                 let answers: Vec<_> = puts.into_iter().map(put).collect();
                 Effect::count_changes(&mut operation, answers.iter().map(|(job, answer)| (*job, answer)));
+            }
+            Effect::Message(put) => {
+                let _ = self.put_job(*put, now); // Refused if it is there already.
             }
             Effect::Cancel(cancellations) => {
                 let answers = cancellations.into_iter().map(|one| (one.run, self.cancel(one, now)));

@@ -1,22 +1,24 @@
 //! Overlap: births that are decided against what is open, and runs that wait for others.
 
 use jiff::Timestamp;
-use punctual_domain::Run;
 use punctual_domain::id::{JobId, RunId, Sequence};
 use punctual_domain::lifecycle::{self, Event};
 use punctual_domain::policy::overlap::Open;
 use punctual_domain::run::RunState;
+use punctual_domain::{Papers, Run};
 
 use super::state::{Entry, State};
-use crate::admission::{Admission, is_ruled};
+use crate::admission::{Admission, is_full, is_ruled};
 use crate::verbs::{Birth, Parent, claim_born};
 
 impl State {
     /// Decides births of a job. Nothing is done yet.
-    pub(super) fn admit(&self, job: JobId, births: Vec<Birth>) -> Admission {
-        match is_ruled(&births) {
-            true => Admission::decide(births, self.open_of(job)),
-            false => Admission::free(births),
+    pub(super) fn admit(&self, job: JobId, births: Vec<Birth>, now: Timestamp) -> Admission {
+        let is_open = |birth: &Birth| self.gates.are_open(&birth.limits, now);
+        match (is_ruled(&births), is_full(&births)) {
+            (true, _) => Admission::decide(births, self.open_of(job), is_open),
+            (false, true) => Admission::decide(births, Open::default(), is_open),
+            (false, false) => Admission::free(births),
         }
     }
 
@@ -25,11 +27,11 @@ impl State {
         if admission.replaces {
             self.give_way(of.job, now);
         }
-        for birth in &admission.skipped {
-            let upto = (of.job, birth.scheduled_for);
+        for skipped in &admission.skipped {
+            let upto = (of.job, skipped.birth.scheduled_for);
             let known =
                 self.ledger.range((of.job, Timestamp::MIN)..=upto).next_back().map(|(_, known)| known);
-            if let Some(entry) = birth.accounted(of, known, now) {
+            if let Some(entry) = skipped.accounted(of, known, now) {
                 self.ledger.insert((entry.job, entry.from), entry);
             }
         }
@@ -45,7 +47,7 @@ impl State {
                     attempts.push(attempt);
                 }
             }
-            self.open.insert(run.sequence, Entry { run: run.clone(), attempts });
+            self.open.insert(run.sequence, Entry { run: run.clone(), attempts, papers: Papers::default() });
             run
         })
         .collect()

@@ -21,7 +21,7 @@ use crate::verbs::{
 };
 
 impl State {
-    pub(super) fn put_job(&mut self, mut put: Put, now: Timestamp) -> Result<(), Refused> {
+    pub(super) fn put_job(&mut self, mut put: Put, now: Timestamp) -> Result<Option<Run>, Refused> {
         let (id, tenant) = (put.job.id, put.job.tenant);
         let old = self.jobs.get(&id).cloned();
         match (put.expect, &old) {
@@ -75,13 +75,14 @@ impl State {
             self.announce_due(due, now);
         }
         if put.is_over(taken, has_open_runs) {
-            self.end_job(id, stored.job.version, stored.job.spec.policies.retention, now);
+            self.end_job(id, stored.job.version, stored.job.spec.policies.retention.keep.at_birth(), now);
         }
-        if let Some(birth) = put.birth {
-            self.give_births((&*stored.job).into(), Admission::free(vec![birth]), now);
-        }
+        let born = match put.birth {
+            Some(birth) => self.give_births((&*stored.job).into(), Admission::free(vec![birth]), now),
+            None => Vec::new(),
+        };
         self.forget_old_versions(id);
-        Ok(())
+        Ok(born.into_iter().next())
     }
 
     /// Takes the old version's entry away, if it is still there, and returns what is due instead.
@@ -163,6 +164,7 @@ impl State {
             tenant: job.tenant,
             kind: job.spec.kind.as_deref().map(Arc::from),
             destination: job.spec.target.destination().into(),
+            queue: Arc::clone(&job.spec.queue),
             schedule: Arc::new(job.spec.schedule.clone()),
             registered_at: job.created_at,
             fired: progress.fired,
@@ -183,7 +185,7 @@ impl State {
         if stored.job.version != trigger.version {
             return Err(Refused::WrongVersion { current: stored.job.version });
         }
-        let admission = self.admit(trigger.job, vec![trigger.birth]).wholly()?;
+        let admission = self.admit(trigger.job, vec![trigger.birth], now).wholly()?;
         let request = trigger.request.as_ref().map(|subject| (subject.tenant, subject.key.clone()));
         self.remember(trigger.request, now)?;
         let run = self.give_births((&*stored.job).into(), admission, now).remove(0);

@@ -4,14 +4,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::Lane;
 use punctual_domain::policy::limit::Key;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Run, RunState};
-use punctual_domain::{Attempt, LedgerEntry, Operation, Ownership, Placement, Tenant, TenantName};
+use punctual_domain::{
+    Attempt, Document, LedgerEntry, Operation, Ownership, Papers, Placement, Tenant, TenantName,
+};
 
 use crate::attendance::Attendances;
+use crate::backlog::Backlog;
+use crate::detail::RunDetail;
 use crate::error::Refused;
 use crate::gates::Gates;
 use crate::kinds::Kinds;
@@ -47,6 +52,7 @@ pub(super) struct State {
     pub(super) history: BTreeMap<Sequence, Ended>,
     pub(super) ledger: BTreeMap<(JobId, Timestamp), LedgerEntry>,
     pub(super) operations: BTreeMap<OperationId, Operation>,
+    pub(super) documents: BTreeMap<(document::Kind, TenantId, String), Document>,
     /// Jobs that are over or deleted, by when they are looked at to be forgotten.
     pub(super) ended_jobs: BTreeSet<(Timestamp, JobId, Version)>,
     pub(super) last: Option<Sequence>,
@@ -54,11 +60,25 @@ pub(super) struct State {
     pub(super) note: Option<String>,
 }
 
-/// A run and its attempts so far.
+/// A run, its attempts so far and what they said.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) run: Run,
     pub(super) attempts: Vec<Attempt>,
+    pub(super) papers: Papers,
+}
+
+impl Entry {
+    pub(super) fn detail(&self) -> RunDetail {
+        RunDetail::of(self.run.clone(), self.attempts.clone(), self.papers.clone())
+    }
+}
+
+impl From<RunDetail> for Entry {
+    fn from(detail: RunDetail) -> Self {
+        let (run, attempts, papers) = detail.apart();
+        Entry { run, attempts, papers }
+    }
 }
 
 /// A run that ended.
@@ -109,6 +129,7 @@ impl State {
             history: BTreeMap::new(),
             ledger: BTreeMap::new(),
             operations: BTreeMap::new(),
+            documents: BTreeMap::new(),
             ended_jobs: BTreeSet::new(),
             last: None,
             note: None,
@@ -256,6 +277,11 @@ impl State {
         self.unstand(run);
     }
 
+    /// Whether a run waits for a worker, and its time has come.
+    pub(super) fn is_ready(&self, run: &Run) -> bool {
+        self.ready.contains(&turn(run))
+    }
+
     pub(super) fn unstand(&mut self, run: &Run) {
         self.ready.remove(&turn(run));
         self.delayed.remove(&(run.available_at, run.sequence));
@@ -268,10 +294,11 @@ impl State {
     }
 
     /// Moves an ended run to history.
-    pub(super) fn end(&mut self, entry: Entry, now: Timestamp) {
+    pub(super) fn end(&mut self, mut entry: Entry, now: Timestamp) {
+        entry.papers = entry.papers.ended(entry.run.state);
         let run = &entry.run;
         let ended = Ended {
-            keep_until: keep_until(run.retention, now),
+            keep_until: keep_until(run.class(), now),
             is_dead_letter: run.state.is_dead(),
             entry: entry.clone(),
         };
@@ -287,6 +314,19 @@ impl State {
         let kept: HashSet<Version> =
             self.open.values().filter(|entry| entry.run.job == job).map(|entry| entry.run.version).collect();
         self.old_versions.retain(|(id, version), _| *id != job || kept.contains(version));
+    }
+
+    /// What waits.
+    pub(super) fn pending_runs(&self) -> impl Iterator<Item = &Run> {
+        let runs = self.open.values().map(|entry| &entry.run);
+        runs.filter(|run| matches!(run.state, RunState::Pending(_)))
+    }
+
+    /// The same, counted by tenant.
+    pub(super) fn backlog(&self) -> Backlog {
+        let mut backlog = Backlog::default();
+        self.pending_runs().for_each(|run| backlog.add(run.tenant, 1));
+        backlog
     }
 
     /// Above everything stored and above now, so that it is never reused.

@@ -13,7 +13,7 @@ use super::state::{Ended, Entry, State};
 use crate::error::Error;
 use crate::store::Store;
 use crate::transfer::{EndedJob, EndedRun, Identity, Kind, Note, Piece, Transfer};
-use crate::verbs::{Due, RunDetail, Stored};
+use crate::verbs::{Due, Stored};
 
 #[async_trait]
 impl Transfer for Memory {
@@ -39,6 +39,7 @@ impl Transfer for Memory {
             Kind::Requests => state.requests.len(),
             Kind::EndedJobs => state.ended_jobs.len(),
             Kind::Rules => state.gates.rules().count(),
+            Kind::Documents => state.documents.len(),
         } as u64)
     }
 
@@ -97,7 +98,6 @@ fn misplaced(text: &str) -> Error {
 impl State {
     /// All pieces of a kind; those that are skipped are not made.
     fn all(&self, kind: Kind) -> Box<dyn Iterator<Item = Piece> + '_> {
-        let detail = |entry: &Entry| RunDetail { run: entry.run.clone(), attempts: entry.attempts.clone() };
         match kind {
             Kind::Tenants => Box::new(self.tenants.iter().map(|tenant| Piece::Tenant(tenant.clone()))),
             Kind::Jobs => Box::new(self.jobs.values().map(|stored| Piece::Job(stored.clone()))),
@@ -109,9 +109,9 @@ impl State {
                 let due = self.due.iter();
                 Box::new(due.map(|(&(key, version), &slot)| Piece::Due(Due { key, version, slot })))
             }
-            Kind::OpenRuns => Box::new(self.open.values().map(move |entry| Piece::OpenRun(detail(entry)))),
-            Kind::History => Box::new(self.history.values().map(move |ended| {
-                let (detail, is_dead_letter) = (detail(&ended.entry), ended.is_dead_letter);
+            Kind::OpenRuns => Box::new(self.open.values().map(|entry| Piece::OpenRun(entry.detail()))),
+            Kind::History => Box::new(self.history.values().map(|ended| {
+                let (detail, is_dead_letter) = (ended.entry.detail(), ended.is_dead_letter);
                 Piece::EndedRun(EndedRun { detail, is_dead_letter })
             })),
             Kind::Ledger => Box::new(self.ledger.values().map(|entry| Piece::Ledger(entry.clone()))),
@@ -128,6 +128,7 @@ impl State {
                 Box::new(self.ended_jobs.iter().map(move |ended| Piece::EndedJob(note(ended))))
             }
             Kind::Rules => Box::new(self.gates.rules().map(|rule| Piece::Rule(rule.clone()))),
+            Kind::Documents => Box::new(self.documents.values().cloned().map(Piece::Document)),
         }
     }
 
@@ -151,19 +152,17 @@ impl State {
             }
             Piece::Due(due) => self.insert_due(due),
             Piece::OpenRun(detail) => {
-                let RunDetail { run, attempts } = detail;
-                self.gates.recall(&run, now);
-                if matches!(run.state, RunState::Pending(_)) {
-                    self.stand(&run, now);
+                let entry = Entry::from(detail);
+                self.gates.recall(&entry.run, now);
+                if matches!(entry.run.state, RunState::Pending(_)) {
+                    self.stand(&entry.run, now);
                 }
-                self.open.insert(run.sequence, Entry { run, attempts });
+                self.open.insert(entry.run.sequence, entry);
             }
             Piece::EndedRun(ended) => {
                 let (keep_until, is_dead_letter) = (ended.keep_until(), ended.is_dead_letter);
-                let RunDetail { run, attempts } = ended.detail;
-                let sequence = run.sequence;
-                let ended = Ended { entry: Entry { run, attempts }, keep_until, is_dead_letter };
-                self.history.insert(sequence, ended);
+                let entry = Entry::from(ended.detail);
+                self.history.insert(entry.run.sequence, Ended { entry, keep_until, is_dead_letter });
             }
             Piece::Ledger(entry) => {
                 self.ledger.insert((entry.job, entry.from), entry);
@@ -178,6 +177,10 @@ impl State {
                 self.ended_jobs.insert((forget_at, job, version));
             }
             Piece::Rule(rule) => self.gates.recall_rule(rule),
+            Piece::Document(document) => {
+                let key = (document.kind, document.tenant, document.name.clone());
+                self.documents.insert(key, document);
+            }
         }
     }
 }

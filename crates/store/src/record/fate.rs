@@ -1,15 +1,20 @@
 //! The fate of slots, as a number.
 
 use punctual_domain::ledger::Fate;
+use punctual_domain::policy::backlog::Cap;
 
 /// A new one goes to the end.
-const FATES: [Fate; 6] = [
+const FATES: [Fate; 10] = [
     Fate::MissedCatchUp,
     Fate::MissedStartWindow,
     Fate::SkippedPause,
     Fate::SkippedCancel,
     Fate::MissedDeadline,
     Fate::SkippedOverlap,
+    Fate::SkippedCalendar,
+    Fate::Throttled(Cap::Tenant),
+    Fate::Throttled(Cap::All),
+    Fate::MissedNoWorker,
 ];
 
 /// The number of a fate.

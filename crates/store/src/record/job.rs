@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use punctual_domain::batch::{Batch, Item};
 use punctual_domain::id::{JobId, TenantId, Version};
 use punctual_domain::job::{
     Before, Carried, Change, Http, Job, JobState, Lane, Method, Pause, Spec, Target, host,
 };
 use punctual_domain::labels::Labels;
+use punctual_domain::link::{Link, On};
+use punctual_domain::parts::Parts;
 use punctual_schedule::calendar::OnExcluded;
 use punctual_schedule::{Schedule, dst};
 use serde::{Deserialize, Serialize};
@@ -37,6 +40,9 @@ struct JobRecord<'a> {
     /// As text: `gpu=true,zone=eu`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     requires: Option<Cow<'a, str>>,
+    /// How many parts a slot has; 0 for one for each worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parts: Option<u32>,
     #[serde(default, skip_serializing_if = "is_default")]
     lane: u8,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -44,7 +50,11 @@ struct JobRecord<'a> {
     schedule: ScheduleRecord,
     target: TargetRecord<'a>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    dead_letter_target: Option<TargetRecord<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     payload: Option<&'a RawValue>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    links: Vec<LinkRecord<'a>>,
     #[serde(default, skip_serializing_if = "is_default")]
     policies: PoliciesRecord,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,6 +68,35 @@ struct JobRecord<'a> {
     carried: Option<(i64, i64)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     changes: Vec<ChangeRecord>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    batch: Option<BatchRecord<'a>>,
+}
+
+/// What makes a job a batch.
+#[derive(Serialize, Deserialize)]
+struct BatchRecord<'a> {
+    #[serde(borrow)]
+    items: Vec<ItemRecord<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    on_complete: Option<TargetRecord<'a>>,
+    print: [u8; 16],
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cancelled: Option<i64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ItemRecord<'a> {
+    #[serde(borrow)]
+    id: Cow<'a, str>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a RawValue>,
+}
+
+/// Another job that is triggered when a run ends: when, and which.
+#[derive(Serialize, Deserialize)]
+struct LinkRecord<'a> {
+    on: u8,
+    job: Cow<'a, str>,
 }
 
 /// What a change of the job ended: a schedule or a pause.
@@ -105,6 +144,7 @@ enum TargetRecord<'a> {
         headers: Cow<'a, [(String, String)]>,
     },
     Function(Cow<'a, str>),
+    Worker(Cow<'a, str>),
     Discard,
 }
 
@@ -145,11 +185,17 @@ pub fn encode_job(job: &Job) -> Result<Vec<u8>, Error> {
         labels: Cow::Borrowed(&job.spec.labels),
         queue: Arc::clone(&job.spec.queue),
         requires: Some(job.spec.requires.as_str()).filter(|text| !text.is_empty()).map(Cow::from),
+        parts: job.spec.parts.map(|parts| match parts {
+            Parts::Count(count) => count,
+            Parts::Broadcast => 0,
+        }),
         lane: lane_code(job.spec.lane),
         priority: job.spec.priority,
         schedule: encode_schedule(&job.spec.schedule),
         target: encode_target(&job.spec.target),
+        dead_letter_target: job.spec.dead_letter_target.as_ref().map(encode_target),
         payload,
+        links: job.spec.links.iter().map(encode_link).collect(),
         policies: encode_policies(&job.spec.policies),
         correlation: job.spec.correlation_id.clone(),
         state: encode_state(&job.state),
@@ -157,6 +203,7 @@ pub fn encode_job(job: &Job) -> Result<Vec<u8>, Error> {
         updated: millis(job.updated_at),
         carried: job.carried.map(|carried| (millis(carried.at), millis(carried.slot))),
         changes: job.changes.iter().map(encode_change).collect(),
+        batch: job.spec.batch.as_deref().map(encode_batch).transpose()?,
     };
     serde_json::to_vec(&record).map_err(|error| damaged(format!("job {}: {error}", job.id)))
 }
@@ -183,10 +230,30 @@ pub fn decode_job(id: JobId, tenant: TenantId, version: Version, bytes: &[u8]) -
                 None => Labels::NONE,
                 Some(text) => text.parse().map_err(|error| wrong(format!("what it requires: {error}")))?,
             },
+            parts: record.parts.map(|count| match count {
+                0 => Parts::Broadcast,
+                count => Parts::Count(count),
+            }),
+            batch: match record.batch {
+                None => None,
+                Some(batch) => Some(Arc::new(decode_batch(batch).ok_or_else(|| wrong("its items".into()))?)),
+            },
             lane: lane_of(record.lane).ok_or_else(|| wrong(format!("lane {}", record.lane)))?,
             priority: record.priority,
             schedule: decode_schedule(record.schedule).map_err(|error| wrong(error.to_string()))?,
             target: decode_target(record.target).ok_or_else(|| wrong("its target".into()))?,
+            dead_letter_target: match record.dead_letter_target {
+                Some(target) => {
+                    Some(decode_target(target).ok_or_else(|| wrong("its dead-letter target".into()))?)
+                }
+                None => None,
+            },
+            links: record
+                .links
+                .into_iter()
+                .map(decode_link)
+                .collect::<Option<_>>()
+                .ok_or_else(|| wrong("its links".into()))?,
             payload: record.payload.map(|raw| raw.get().into()),
             policies: decode_policies(&record.policies).ok_or_else(|| wrong("its policies".into()))?,
             correlation_id: record.correlation,
@@ -211,6 +278,8 @@ struct PlannedRecord<'a> {
     schedule: &'a RawValue,
     #[serde(borrow)]
     target: TargetRecord<'a>,
+    #[serde(borrow)]
+    queue: Cow<'a, str>,
     created: i64,
 }
 
@@ -243,6 +312,7 @@ impl PlannedReader {
         let destination = match &record.target {
             TargetRecord::Http { url, .. } => format!("http {}", host(url)),
             TargetRecord::Function(name) => format!("function {name}"),
+            TargetRecord::Worker(handler) => format!("worker {handler}"),
             TargetRecord::Discard => "discard".into(),
         };
         Ok(Planned {
@@ -250,6 +320,7 @@ impl PlannedReader {
             tenant,
             kind: record.kind.as_deref().map(|kind| self.word(kind)),
             destination: self.word(&destination),
+            queue: self.word(&record.queue),
             schedule,
             registered_at: timestamp(record.created)?,
             fired,
@@ -281,6 +352,59 @@ fn decode_change(record: ChangeRecord) -> Result<Change, Error> {
         (None, _) => return Err(damaged("a change that changed nothing")),
     };
     Ok(Change { at: timestamp(record.at)?, version: Version(record.version), until })
+}
+
+fn encode_link(link: &Link) -> LinkRecord<'_> {
+    let on = match link.on {
+        On::Succeeded => 0,
+        On::Failed => 1,
+        On::Finished => 2,
+    };
+    LinkRecord { on, job: link.job.as_str().into() }
+}
+
+fn decode_link(record: LinkRecord<'_>) -> Option<Link> {
+    let on = match record.on {
+        0 => On::Succeeded,
+        1 => On::Failed,
+        2 => On::Finished,
+        _ => return None,
+    };
+    Some(Link { on, job: record.job.into_owned() })
+}
+
+fn encode_batch(batch: &Batch) -> Result<BatchRecord<'_>, Error> {
+    let mut items = Vec::with_capacity(batch.items.len());
+    for item in batch.items.iter() {
+        let payload = item.payload.as_deref().map(serde_json::from_str).transpose();
+        let payload = payload.map_err(|_| damaged("a payload of an item that is not JSON"))?;
+        items.push(ItemRecord { id: Cow::from(&*item.id), payload });
+    }
+    Ok(BatchRecord {
+        items,
+        on_complete: batch.on_complete.as_ref().map(encode_target),
+        print: batch.fingerprint,
+        cancelled: batch.cancelled_at.map(millis),
+    })
+}
+
+fn decode_batch(record: BatchRecord<'_>) -> Option<Batch> {
+    let item = |item: ItemRecord<'_>| Item {
+        id: item.id.into(),
+        payload: item.payload.map(|payload| payload.get().into()),
+    };
+    Some(Batch {
+        items: record.items.into_iter().map(item).collect(),
+        on_complete: match record.on_complete {
+            Some(target) => Some(decode_target(target)?),
+            None => None,
+        },
+        fingerprint: record.print,
+        cancelled_at: match record.cancelled {
+            Some(at) => Some(timestamp(at).ok()?),
+            None => None,
+        },
+    })
 }
 
 /// Standard is 0, so that most rows do not write it.
@@ -362,6 +486,7 @@ fn encode_target(target: &Target) -> TargetRecord<'_> {
             headers: http.headers.as_slice().into(),
         },
         Target::Function { name } => TargetRecord::Function(name.as_str().into()),
+        Target::Worker { handler } => TargetRecord::Worker(handler.as_str().into()),
         Target::Discard => TargetRecord::Discard,
     }
 }
@@ -373,6 +498,7 @@ fn decode_target(record: TargetRecord<'_>) -> Option<Target> {
             Target::Http(Http { url: url.into_owned(), method, headers: headers.into_owned() })
         }
         TargetRecord::Function(name) => Target::Function { name: name.into_owned() },
+        TargetRecord::Worker(handler) => Target::Worker { handler: handler.into_owned() },
         TargetRecord::Discard => Target::Discard,
     })
 }
@@ -406,188 +532,4 @@ fn decode_state(record: Option<StateRecord>) -> Result<JobState, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::num::NonZeroU32;
-
-    use punctual_domain::policy::limit::{Across, Concurrency, Rate, RateLimit};
-
-    use super::*;
-    use std::time::Duration;
-
-    use jiff::Timestamp;
-    use punctual_domain::Outcome;
-    use punctual_domain::ShardId;
-    use punctual_domain::policy::Policies;
-    use punctual_domain::policy::catch_up::CatchUp;
-    use punctual_domain::policy::failures::Failures;
-    use punctual_domain::policy::failures::Status;
-    use punctual_domain::policy::overlap::Overlap;
-    use punctual_domain::policy::retention::Retention;
-    use punctual_domain::policy::retry::{Backoff, Retry};
-    use punctual_domain::policy::timeouts::Timeouts;
-
-    use super::super::policies::defaults;
-
-    fn job() -> Job {
-        let at = Timestamp::from_millisecond(1_800_000_000_123).expect("in range");
-        Job {
-            id: JobId::new(at, ShardId(7), 1),
-            tenant: TenantId(3),
-            version: Version(4),
-            state: JobState::Active,
-            spec: Spec::new("plain", Schedule::parse("@every 5s").expect("valid"), Target::Discard),
-            created_at: at,
-            updated_at: at,
-            carried: None,
-            changes: Vec::new(),
-        }
-    }
-
-    fn full() -> Job {
-        let mut job = job();
-        job.state = JobState::Paused(Pause {
-            reason: Some("because".into()),
-            by: Some("me".into()),
-            since: job.created_at,
-            until: Some(job.created_at),
-        });
-        job.spec.key = Some("k".into());
-        job.spec.kind = Some("report".into());
-        job.spec.labels.insert("a".into(), "b".into());
-        job.spec.requires = "zone=eu,gpu=true".parse().expect("labels");
-        job.spec.lane = Lane::Critical;
-        job.spec.priority = -7;
-        job.spec.schedule = Schedule::parse("30 2 * * MON-FRI").expect("valid");
-        job.spec.schedule.timezone = "Europe/Paris".into();
-        job.spec.schedule.dst = dst::Policy { gap: dst::Gap::Shift, overlap: dst::Overlap::Last };
-        job.spec.schedule.bounds.start = Some(job.created_at);
-        job.spec.schedule.bounds.end = Some(job.created_at);
-        job.spec.schedule.bounds.max_fires = std::num::NonZeroU64::new(9);
-        job.spec.schedule.spread = Some(Duration::from_secs(30));
-        job.spec.schedule.calendars = vec!["holidays".into()];
-        job.spec.schedule.on_excluded = OnExcluded::Previous;
-        job.spec.target = Target::Http(Http {
-            url: "http://127.0.0.1:9/x".into(),
-            method: Method::Put,
-            headers: vec![("A".into(), "b".into())],
-        });
-        job.spec.payload = Some("{ \"kept\" :  [1.0, 1e2,\t\"\\u00e9\"] }".into());
-        job.spec.policies = Policies {
-            catch_up: CatchUp::All { window: Duration::from_secs(5), max: 6, rate: 7 },
-            retry: Retry {
-                max_attempts: 9,
-                backoff: Backoff::Exponential {
-                    base: Duration::from_millis(1500),
-                    cap: Duration::from_secs(60),
-                },
-                retry_for: Some(Duration::from_secs(7_200)),
-                on: Failures {
-                    outcomes: vec![Outcome::TimedOut],
-                    statuses: vec![Status::One(409), Status::Class(5)],
-                    errors: vec!["tls_failed".into()],
-                },
-                not_on: Failures { statuses: vec![Status::One(501)], ..Failures::default() },
-            },
-            timeouts: Timeouts {
-                start_window: Some(Duration::from_secs(600)),
-                attempt: Duration::from_secs(5),
-                deadline: Some(Duration::from_millis(3_600_500)),
-                min_duration: Some(Duration::from_millis(1)),
-            },
-            retention: Retention::Year,
-            overlap: Overlap::QueueAll { max: 3 },
-            concurrency: Some(Concurrency {
-                max: NonZeroU32::MIN,
-                key: Some("{payload.customer}".parse().expect("a template")),
-                across: Across::Queue,
-                holds_retries: false,
-            }),
-            rate: Some(RateLimit {
-                rate: Rate { limit: NonZeroU32::MAX, per: Duration::from_secs(60), burst: NonZeroU32::MIN },
-                key: None,
-                across: Across::Tenant,
-            }),
-        };
-        job.spec.correlation_id = Some("corr".into());
-        let pause = Pause { reason: None, by: Some("you".into()), since: job.created_at, until: None };
-        let schedule = Box::new(Schedule::parse("15 3 * * *").expect("valid"));
-        job.changes = [Before::Pause(pause), Before::Schedule(schedule)]
-            .map(|until| Change { at: job.updated_at, version: Version(2), until })
-            .into();
-        job
-    }
-
-    #[test]
-    fn a_job_reads_back_as_it_was_written() {
-        let backoff = |backoff: Backoff| {
-            let mut job = job();
-            job.spec.policies.retry.backoff = backoff;
-            job
-        };
-        let (base, cap) = (Duration::from_secs(2), Duration::from_secs(20));
-        let retried = [
-            backoff(Backoff::Linear { base, cap }),
-            backoff(Backoff::Fixed { delay: base }),
-            backoff(Backoff::List { delays: vec![cap, base] }),
-        ];
-        let policies = [Overlap::Skip, Overlap::QueueOne, Overlap::CancelRunning];
-        let overlapping = policies.map(|overlap| {
-            let mut job = job();
-            job.spec.policies.overlap = overlap;
-            job
-        });
-        for job in [job(), full()].into_iter().chain(retried).chain(overlapping) {
-            let bytes = encode_job(&job).expect("encodes");
-            assert_eq!(decode_job(job.id, job.tenant, job.version, &bytes).expect("decodes"), job);
-        }
-    }
-
-    /// A job as programs wrote it that knew exponential delays and one timeout.
-    #[test]
-    fn what_was_written_before_is_read_as_it_was_meant() {
-        let plain = job();
-        let read = |policies: &str| {
-            let bytes = encode_job(&plain).expect("encodes");
-            let text = String::from_utf8(bytes).expect("text");
-            let text = text.replace("\"created\"", &format!("\"policies\":{policies},\"created\""));
-            decode_job(plain.id, plain.tenant, plain.version, text.as_bytes()).expect("decodes").spec.policies
-        };
-        let old = read(r#"{"retry":[5,2000,60000],"timeout":7000}"#);
-        let backoff = Backoff::Exponential { base: Duration::from_secs(2), cap: Duration::from_secs(60) };
-        assert_eq!(old.retry, Retry { max_attempts: 5, backoff, ..defaults().retry });
-        assert_eq!(old.timeouts, Timeouts { attempt: Duration::from_secs(7), ..defaults().timeouts });
-        assert_eq!(read("{}"), Policies::default(), "today's defaults are those of this form");
-    }
-
-    #[test]
-    fn what_equals_the_default_is_not_written() {
-        let bytes = encode_job(&job()).expect("encodes");
-        let text = String::from_utf8(bytes).expect("text");
-        let expected = "{\"v\":1,\"name\":\"plain\",\"queue\":\"default\",\"schedule\":{\"at\":\"@every PT5S\"},\
-                        \"target\":\"discard\",\"created\":1800000000123,\"updated\":1800000000123}";
-        assert_eq!(text, expected);
-    }
-
-    #[test]
-    fn damaged_rows_are_named_and_not_guessed() {
-        let job = full();
-        let bytes = encode_job(&job).expect("encodes");
-        let read = |bytes: &[u8]| decode_job(job.id, job.tenant, job.version, bytes);
-        let text = String::from_utf8(bytes).expect("text");
-        for (from, to) in [
-            ("\"v\":1", "\"v\":99"),
-            ("\"lane\":1", "\"lane\":77"),
-            ("30 2 * * 1-5", "30 2 * *"),
-            ("\"gap\":2", "\"gap\":9"),
-            ("\"days\":400", "\"days\":3"),
-            ("gpu=true", "gpu"),
-            ("\"timed_out\"", "\"tired_out\""),
-            ("\"5xx\"", "\"5xy\""),
-            ("{\"v\"", "[\"v\""),
-        ] {
-            assert!(text.contains(from), "{from} in {text}");
-            let error = read(text.replace(from, to).as_bytes()).expect_err(to);
-            assert!(error.to_string().contains(&job.id.to_string()), "{error}");
-        }
-    }
-}
+mod tests;

@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use punctual_domain::id::TenantId;
+use punctual_domain::policy::breaker::{self, Breaker, Of, Stage};
 use punctual_domain::policy::limit::{
     Across, Allowance, Allowed, Concurrency, Dimension, Key, Limited, Limits, Rate, RateLimit, Rule,
 };
@@ -113,6 +115,55 @@ struct RuleRecord {
     rate: Option<(u32, u64, u32)>,
     #[serde(default, skip_serializing_if = "super::is_default")]
     holds: bool,
+    /// Older nodes do not read it: for them it is a rule that is for no run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    breaker: Option<BreakerRecord>,
+}
+
+/// A breaker, beside what its rule says.
+#[derive(Serialize, Deserialize)]
+struct BreakerRecord {
+    /// In milliseconds since 1970.
+    since: i64,
+    changed: i64,
+    stage: String,
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    guess: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
+}
+
+impl From<&Breaker> for BreakerRecord {
+    fn from(breaker: &Breaker) -> Self {
+        BreakerRecord {
+            since: breaker.since.as_millisecond(),
+            changed: breaker.changed_at.as_millisecond(),
+            stage: breaker.stage.as_str().into(),
+            guess: matches!(breaker.stage, Stage::Crowded { is_guess: true, .. }),
+            cause: breaker.cause.clone(),
+        }
+    }
+}
+
+impl BreakerRecord {
+    /// What its stage allows is what its rule does.
+    fn decode(self, name: &str, allowance: &Allowance) -> Option<Breaker> {
+        let stage = match (self.stage.as_str(), allowance.max, allowance.rate) {
+            ("open", max, Some(rate)) => {
+                Stage::Open { interval: rate.per, asking: max.unwrap_or(NonZeroU32::MIN) }
+            }
+            ("half_open", Some(max), _) => Stage::Widening { max },
+            ("crowded", Some(max), _) => Stage::Crowded { max, is_guess: self.guess },
+            _ => return None,
+        };
+        Some(Breaker {
+            of: Of::named(name.strip_prefix(breaker::PREFIX)?)?,
+            since: Timestamp::from_millisecond(self.since).ok()?,
+            changed_at: Timestamp::from_millisecond(self.changed).ok()?,
+            stage,
+            cause: self.cause,
+        })
+    }
 }
 
 /// Writes a rule.
@@ -125,6 +176,7 @@ pub fn encode_rule(rule: &Rule) -> Result<Vec<u8>, Error> {
         max: rule.allowance.max.map(NonZeroU32::get),
         rate: rule.allowance.rate.map(rate_code),
         holds: rule.holds_retries,
+        breaker: rule.breaker.as_deref().map(BreakerRecord::from),
     };
     serde_json::to_vec(&record).map_err(|error| damaged(format!("limit {}: {error}", rule.name)))
 }
@@ -135,17 +187,23 @@ pub fn decode_rule(name: &str, bytes: &[u8]) -> Result<Rule, Error> {
     let record: RuleRecord = serde_json::from_slice(bytes).map_err(|error| wrong(&error.to_string()))?;
     let dimension = |word: &String| Dimension::ALL.into_iter().find(|one| one.as_str() == word);
     let by = record.by.iter().map(dimension).collect::<Option<Vec<_>>>();
+    let allowance =
+        Allowance { max: record.max.map(positive).transpose()?, rate: record.rate.map(rate_of).transpose()? };
+    let breaker = match record.breaker {
+        Some(breaker) => {
+            Some(Box::new(breaker.decode(name, &allowance).ok_or_else(|| wrong("what its breaker says"))?))
+        }
+        None => None,
+    };
     Ok(Rule {
         name: name.into(),
         tenant: record.tenant.map(TenantId),
         queue: record.queue,
         kind: record.kind,
         by: by.ok_or_else(|| wrong("what it counts by"))?,
-        allowance: Allowance {
-            max: record.max.map(positive).transpose()?,
-            rate: record.rate.map(rate_of).transpose()?,
-        },
+        allowance,
         holds_retries: record.holds,
+        breaker,
     })
 }
 
@@ -265,6 +323,7 @@ pub(super) mod tests {
             by: Vec::new(),
             allowance: Allowance::default(),
             holds_retries: false,
+            breaker: None,
         };
         let full = Rule {
             tenant: Some(TenantId(7)),
@@ -277,6 +336,20 @@ pub(super) mod tests {
         };
         for rule in [plain, full] {
             assert_eq!(decode_rule(&rule.name, &encode_rule(&rule).unwrap()).unwrap(), rule);
+        }
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for stage in [
+            Stage::Open { interval: Duration::from_secs(20), asking: number(1) },
+            Stage::Open { interval: Duration::from_secs(20), asking: number(8) },
+            Stage::Widening { max: number(64) },
+            Stage::Crowded { max: number(8), is_guess: true },
+            Stage::Crowded { max: number(9), is_guess: false },
+        ] {
+            let of = Of::Destination("http host:80".into());
+            let breaker = Breaker { of, since: at(1), changed_at: at(2), stage, cause: Some("why".into()) };
+            let rule = breaker.rule();
+            assert_eq!(decode_rule(&rule.name, &encode_rule(&rule).unwrap()).unwrap(), rule);
+            assert!(decode_rule("other", &encode_rule(&rule).unwrap()).is_err(), "it has the name of none");
         }
         for wrong in [r#"{"by":["colour"]}"#, r#"{"max":0}"#, r#"{"rate":[1,2,0]}"#, "x"] {
             assert!(decode_rule("x", wrong.as_bytes()).is_err(), "{wrong}");

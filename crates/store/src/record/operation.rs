@@ -6,7 +6,7 @@ use std::sync::Arc;
 use punctual_domain::bulk::{CancelRuns, Change, ChangeJobs, Jobs, Left};
 use punctual_domain::id::{JobId, OperationId, Sequence, ShardId, TenantId, Version};
 use punctual_domain::operation::{
-    Backfill, CatchUp, Cursor, DeadLetters, Kind, MoveShards, Operation, State,
+    Backfill, BatchSlot, CatchUp, Cursor, DeadLetters, Kind, MoveShards, Operation, Replan, State,
 };
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +71,14 @@ enum KindRecord {
         change: ChangeRecord,
     },
     CancelRuns(CancelRunsRecord),
+    Replan {
+        calendar: String,
+        version: u64,
+    },
+    Batch {
+        job: String,
+        slot: i64,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -168,6 +176,7 @@ enum CursorRecord {
     Run(i64),
     Slot(i64),
     Job(String),
+    Item(u32),
 }
 
 /// Writes an operation. Its id, tenant and version are columns of their own.
@@ -205,6 +214,12 @@ pub fn encode_operation(operation: &Operation) -> Result<Vec<u8>, Error> {
                 change: encode_change(&asked.change),
             },
             Kind::CancelRuns(which) => KindRecord::CancelRuns(encode_cancel_runs(which)),
+            Kind::Replan(Replan { calendar, version }) => {
+                KindRecord::Replan { calendar: calendar.clone(), version: *version }
+            }
+            Kind::Batch(BatchSlot { job, slot }) => {
+                KindRecord::Batch { job: job.to_string(), slot: millis(*slot) }
+            }
         },
         state: State::ALL.iter().position(|state| *state == operation.state).unwrap_or(0) as u8,
         cursor: match operation.cursor {
@@ -212,6 +227,7 @@ pub fn encode_operation(operation: &Operation) -> Result<Vec<u8>, Error> {
             Cursor::Run(sequence) => Some(CursorRecord::Run(sequence.as_i64())),
             Cursor::Slot(slot) => Some(CursorRecord::Slot(millis(slot))),
             Cursor::Job(job) => Some(CursorRecord::Job(job.to_string())),
+            Cursor::Item(place) => Some(CursorRecord::Item(place)),
         },
         done: operation.done,
         failed: operation.failed,
@@ -276,6 +292,10 @@ pub fn decode_operation(
                 change: decode_change(change)?,
             })),
             KindRecord::CancelRuns(which) => Kind::CancelRuns(decode_cancel_runs(which)?),
+            KindRecord::Replan { calendar, version } => Kind::Replan(Replan { calendar, version }),
+            KindRecord::Batch { job, slot } => {
+                Kind::Batch(BatchSlot { job: job_id(&job)?, slot: timestamp(slot)? })
+            }
         },
         state: state.ok_or_else(|| wrong(format!("is in state {}", record.state)))?,
         cursor: match record.cursor {
@@ -283,6 +303,7 @@ pub fn decode_operation(
             Some(CursorRecord::Run(number)) => Cursor::Run(Sequence::from_i64(number)),
             Some(CursorRecord::Slot(at)) => Cursor::Slot(timestamp(at)?),
             Some(CursorRecord::Job(job)) => Cursor::Job(job_id(&job)?),
+            Some(CursorRecord::Item(place)) => Cursor::Item(place),
         },
         done: record.done,
         failed: record.failed,
@@ -484,6 +505,8 @@ mod tests {
             change(jobs.clone(), Change::Edit { patch: r#"{"queue":"x"}"#.into(), updates_waiting: true }),
             change(jobs, Change::Edit { patch: "{}".into(), updates_waiting: false }),
             Kind::CancelRuns(CancelRuns::default()),
+            Kind::Replan(Replan { calendar: "holidays".into(), version: 7 }),
+            Kind::Batch(BatchSlot { job, slot: at(-60) }),
             Kind::CancelRuns(CancelRuns {
                 job: Some(job),
                 kind: Some("report".into()),
@@ -498,6 +521,7 @@ mod tests {
                 Event::Stepped { cursor: Cursor::Run(Sequence::first_at(at(1), 2)), resume_at: at(5) },
                 Event::Stepped { cursor: Cursor::Slot(at(7)), resume_at: at(6) },
                 Event::Stepped { cursor: Cursor::Job(job), resume_at: at(6) },
+                Event::Stepped { cursor: Cursor::Item(7), resume_at: at(6) },
                 Event::Failed { error: "why".into() },
             ] {
                 operation.apply(event, at(3)).expect("running");

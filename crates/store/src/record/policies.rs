@@ -1,15 +1,19 @@
 //! The policies of a job's row.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use punctual_domain::Outcome;
 use punctual_domain::policy::Policies;
+use punctual_domain::policy::breaker::OfJob;
 use punctual_domain::policy::catch_up::CatchUp;
+use punctual_domain::policy::completion::Completion;
 use punctual_domain::policy::failures::Failures;
 use punctual_domain::policy::overlap::Overlap;
-use punctual_domain::policy::retention::Retention;
+use punctual_domain::policy::retention::{Keep, OUTPUT_BYTES, Policy as RetentionPolicy, Retention};
 use punctual_domain::policy::retry::{Backoff, Retry};
 use punctual_domain::policy::timeouts::Timeouts;
+use punctual_domain::policy::unknown::OnUnknown;
 use serde::{Deserialize, Serialize};
 
 use super::is_default;
@@ -42,12 +46,28 @@ pub(super) struct PoliciesRecord {
     min_duration: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     days: Option<u16>,
+    /// Successes are kept for a day.
+    #[serde(default, skip_serializing_if = "is_default")]
+    failures: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last: Option<NonZeroU32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output_max: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     overlap: Option<OverlapRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     concurrency: Option<ConcurrencyRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     rate: Option<RateRecord>,
+    /// Failures that open the job's breaker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    breaker: Option<NonZeroU32>,
+    /// Another word than `retry`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    on_unknown: Option<String>,
+    /// Receivers report by a token, and how often they must be heard of, 0 for no such limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by_token: Option<u64>,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -95,17 +115,20 @@ pub(super) fn defaults() -> Policies {
             deadline: None,
             min_duration: None,
         },
-        retention: Retention::Week,
+        on_unknown: OnUnknown::Retry,
+        completion: Completion::Answer,
+        retention: RetentionPolicy { keep: Keep::All(Retention::Week), last: None, output_max: OUTPUT_BYTES },
         overlap: Overlap::Allow,
         concurrency: None,
         rate: None,
+        breaker: None,
     }
 }
 
 pub(super) fn encode_policies(policies: &Policies) -> PoliciesRecord {
     let defaults = defaults();
     let ms = |duration: Duration| duration.as_millis() as u64;
-    let (retry, timeouts) = (&policies.retry, &policies.timeouts);
+    let (retry, timeouts, kept) = (&policies.retry, &policies.timeouts, &policies.retention);
     let attempts = (retry.max_attempts, &retry.backoff);
     PoliciesRecord {
         catch_up: (policies.catch_up != defaults.catch_up).then(|| match policies.catch_up {
@@ -137,10 +160,19 @@ pub(super) fn encode_policies(policies: &Policies) -> PoliciesRecord {
         timeout: (timeouts.attempt != defaults.timeouts.attempt).then(|| ms(timeouts.attempt)),
         deadline: timeouts.deadline.map(ms),
         min_duration: timeouts.min_duration.map(ms),
-        days: (policies.retention != defaults.retention).then(|| policies.retention.days()),
+        days: (kept.keep.class() != defaults.retention.keep.class()).then(|| kept.keep.class().days()),
+        failures: matches!(kept.keep, Keep::Failures(_)),
+        last: kept.last,
+        output_max: (kept.output_max != defaults.retention.output_max).then_some(kept.output_max),
         overlap: (policies.overlap != defaults.overlap).then(|| policies.overlap.into()),
         concurrency: policies.concurrency.as_ref().map(ConcurrencyRecord::from),
         rate: policies.rate.as_ref().map(RateRecord::from),
+        breaker: policies.breaker.map(|breaker| breaker.failures),
+        on_unknown: (policies.on_unknown != defaults.on_unknown).then(|| policies.on_unknown.as_str().into()),
+        by_token: match policies.completion {
+            Completion::Answer => None,
+            Completion::Token { heartbeat } => Some(heartbeat.map_or(0, ms)),
+        },
     }
 }
 
@@ -176,9 +208,14 @@ pub(super) fn decode_policies(record: &PoliciesRecord) -> Option<Policies> {
     timeouts.start_window = record.start_window.map(ms);
     timeouts.deadline = record.deadline.map(ms);
     timeouts.min_duration = record.min_duration.map(ms);
-    if let Some(days) = record.days {
-        policies.retention = Retention::of_days(days.into())?;
-    }
+    let kept = &mut policies.retention;
+    let class = match record.days {
+        Some(days) => Retention::of_days(days.into())?,
+        None => kept.keep.class(),
+    };
+    kept.keep = if record.failures { Keep::Failures(class) } else { Keep::All(class) };
+    kept.last = record.last;
+    kept.output_max = record.output_max.unwrap_or(kept.output_max);
     if let Some(overlap) = &record.overlap {
         policies.overlap = overlap.into();
     }
@@ -187,6 +224,13 @@ pub(super) fn decode_policies(record: &PoliciesRecord) -> Option<Policies> {
     }
     if let Some(rate) = &record.rate {
         policies.rate = Some(rate.decode()?);
+    }
+    policies.breaker = record.breaker.map(|failures| OfJob { failures });
+    if let Some(word) = &record.on_unknown {
+        policies.on_unknown = OnUnknown::ALL.into_iter().find(|one| one.as_str() == word)?;
+    }
+    if let Some(heartbeat) = record.by_token {
+        policies.completion = Completion::Token { heartbeat: (heartbeat > 0).then(|| ms(heartbeat)) };
     }
     Some(policies)
 }

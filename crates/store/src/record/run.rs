@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use punctual_domain::attempt::{Attempt, Outcome, Report};
-use punctual_domain::id::{JobId, Sequence, TenantId, Version, WorkerId};
+use punctual_domain::id::{JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{DEFAULT_QUEUE, Lane};
 use punctual_domain::labels::Labels;
 use punctual_domain::policy::limit::Limits;
-use punctual_domain::policy::retention::Retention;
-use punctual_domain::run::{Cause, Lease, Limit, Run, RunState, StartBy, WaitingFor};
+use punctual_domain::policy::retention::{Keep, Retention};
+use punctual_domain::run::{Cause, CausedBy, Lease, Limit, Run, RunState, StartBy, WaitingFor};
 
 use super::attempt::{put_attempts, take_attempts};
 use super::bytes::{Put, Take};
@@ -43,6 +43,8 @@ const MORE: u16 = 1 << 12;
 const BEHIND: u16 = 1 << 13;
 /// At the very end, where readers that know nothing of it pass it over.
 const REQUIRES: u16 = 1 << 14;
+/// If it succeeds it is kept for a day. Readers that know nothing of it keep it for its class.
+const FAILURES: u16 = 1 << 15;
 
 /// What few records have. It is told by a byte at the end, which readers that know nothing of it pass over.
 const START_BY: u8 = 1;
@@ -51,6 +53,16 @@ const REDRIVEN: u8 = 1 << 2;
 const TURN: u8 = 1 << 3;
 /// The limits themselves are at the very end of the record, behind what is required.
 const LIMITS: u8 = 1 << 4;
+/// What fewer have is told by another byte, behind the limits.
+const FEW: u8 = 1 << 7;
+
+/// What came with the run itself. Readers that know nothing of it pass it over.
+const PAYLOAD: u8 = 1;
+const CAUSED_BY: u8 = 1 << 1;
+/// Of how many parts it is one.
+const PARTS: u8 = 1 << 2;
+/// It waits for an answer. Readers that know nothing of it find it waiting for a retry that never comes.
+const ASKING: u8 = 1 << 5;
 
 /// The part of a record that is read without the rest, to find and to filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +72,7 @@ pub struct RunHead {
     /// Its tenant.
     pub tenant: TenantId,
     /// How long its history is kept.
-    pub retention: Retention,
+    pub retention: Keep,
     state: u8,
 }
 
@@ -68,15 +80,14 @@ impl RunHead {
     /// Reads it.
     pub fn of(record: &[u8]) -> Result<Self, Error> {
         let mut take = Take(record);
-        let [form, state, codes, _, _] = take.fixed()?;
+        let [form, state, codes, low, high] = take.fixed()?;
         if form != FORM {
             return Err(damaged(format!("a run of form {form}")));
         }
-        let retention = retention_of(codes >> 5).ok_or_else(|| damaged("a run without a retention"))?;
         Ok(RunHead {
             job: JobId::from_bytes(take.fixed()?),
             tenant: TenantId(take.small()?),
-            retention,
+            retention: keep_of(codes >> 5, u16::from_le_bytes([low, high]))?,
             state,
         })
     }
@@ -111,11 +122,12 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
         | flag(run.is_cancel_requested, CANCEL)
         | flag(has_more(run), MORE)
         | flag(run.is_behind(), BEHIND)
-        | flag(!run.requires.is_empty(), REQUIRES);
+        | flag(!run.requires.is_empty(), REQUIRES)
+        | flag(matches!(run.retention, Keep::Failures(_)), FAILURES);
     let mut put = Put(Vec::with_capacity(96));
     put.byte(FORM);
     put.byte(state_code(run.state));
-    put.byte(cause_code(run.cause) | run.lane.rank() << 3 | retention_code(run.retention) << 5);
+    put.byte(cause_code(run.cause) | run.lane.rank() << 3 | retention_code(run.retention.class()) << 5);
     put.fixed(&has.to_le_bytes());
     put.fixed(run.job.as_bytes());
     put.number(run.tenant.0.into());
@@ -160,6 +172,9 @@ pub fn encode_run(run: &Run, attempts: &[Attempt]) -> Vec<u8> {
     if !run.limits.is_empty() {
         put_limits(&mut put, run);
     }
+    if has_few(run) {
+        put_few(&mut put, run);
+    }
     put.0
 }
 
@@ -169,6 +184,64 @@ fn has_more(run: &Run) -> bool {
         || run.redriven_at.is_some()
         || run.turn_at.is_some()
         || !run.limits.is_empty()
+        || run.is_asking()
+        || has_few(run)
+}
+
+fn has_few(run: &Run) -> bool {
+    run.payload.is_some() || run.caused_by.is_some() || run.parts.is_some()
+}
+
+fn put_few(put: &mut Put, run: &Run) {
+    let flag = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
+    put.byte(
+        flag(run.payload.is_some(), PAYLOAD)
+            | flag(run.caused_by.is_some(), CAUSED_BY)
+            | flag(run.parts.is_some(), PARTS),
+    );
+    if let Some(payload) = &run.payload {
+        put.bytes(payload.as_bytes());
+    }
+    if let Some(by) = run.caused_by {
+        put.fixed(&by.run.sequence().as_i64().to_be_bytes());
+        put.number(by.run.shard().0.into());
+        put.number(by.depth.into());
+    }
+    if let Some(parts) = run.parts {
+        put.number(parts.into());
+    }
+}
+
+/// What few runs have.
+#[derive(Default)]
+struct Few {
+    payload: Option<Arc<str>>,
+    caused_by: Option<CausedBy>,
+    parts: Option<u32>,
+}
+
+fn take_few(take: &mut Take<'_>) -> Result<Few, Error> {
+    let has = take.byte()?;
+    let payload = match has & PAYLOAD {
+        0 => None,
+        _ => Some(Arc::from(take.text()?)),
+    };
+    let caused_by = match has & CAUSED_BY {
+        0 => None,
+        _ => {
+            let sequence = Sequence::from_i64(i64::from_be_bytes(take.fixed()?));
+            let (shard, depth) = (take.number()?, take.number()?);
+            let (Ok(shard), Ok(depth)) = (u16::try_from(shard), u16::try_from(depth)) else {
+                return Err(damaged("what caused a run"));
+            };
+            Some(CausedBy { run: RunId::new(sequence, ShardId(shard)), depth })
+        }
+    };
+    let parts = match has & PARTS {
+        0 => None,
+        _ => Some(take.small()?),
+    };
+    Ok(Few { payload, caused_by, parts })
 }
 
 fn put_more(put: &mut Put, run: &Run, born: i64) {
@@ -178,7 +251,9 @@ fn put_more(put: &mut Put, run: &Run, born: i64) {
             | flag(run.reason.is_some(), REASON)
             | flag(run.redriven_at.is_some(), REDRIVEN)
             | flag(run.turn_at.is_some(), TURN)
-            | flag(!run.limits.is_empty(), LIMITS),
+            | flag(!run.limits.is_empty(), LIMITS)
+            | flag(run.is_asking(), ASKING)
+            | flag(has_few(run), FEW),
     );
     if let Some(by) = run.start_by {
         put.byte(limit_code(by.limit));
@@ -200,6 +275,8 @@ struct More {
     redriven_at: Option<Timestamp>,
     turn_at: Option<Timestamp>,
     is_limited: bool,
+    has_few: bool,
+    is_asking: bool,
 }
 
 fn take_more(
@@ -208,7 +285,12 @@ fn take_more(
 ) -> Result<More, Error> {
     let has = take.byte()?;
     let limit = |take: &mut Take<'_>| limit_of(take.byte()?).ok_or_else(|| damaged("a run's limit"));
-    let mut more = More { is_limited: has & LIMITS != 0, ..More::default() };
+    let mut more = More {
+        is_limited: has & LIMITS != 0,
+        is_asking: has & ASKING != 0,
+        has_few: has & FEW != 0,
+        ..More::default()
+    };
     if has & START_BY != 0 {
         let limit = limit(take)?;
         more.start_by = Some(StartBy { at: time(take)?, limit });
@@ -283,6 +365,10 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         true => take_limits(&mut take)?,
         false => (Limits::NONE, 0),
     };
+    let Few { payload, caused_by, parts } = match more.has_few {
+        true => take_few(&mut take)?,
+        false => Few::default(),
+    };
     let lease = held.map(|(worker, claimed_at)| Lease { worker, attempt, claimed_at });
     let run = Run {
         sequence,
@@ -292,9 +378,11 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         cause: cause_of(codes & 0b111).ok_or_else(|| damaged("a run without a cause"))?,
         scheduled_for,
         part,
+        parts,
         state: match (state_of(state, lease)?, has & BEHIND != 0) {
             (RunState::Pending(_), true) => RunState::Pending(WaitingFor::EarlierRun),
             (_, true) => return Err(damaged("a run that is not pending and waits for an earlier one")),
+            (RunState::Pending(_), false) if more.is_asking => RunState::Pending(WaitingFor::Answer),
             // Nodes of the version before read it as waiting for capacity too; they do not find it in the line.
             (RunState::Pending(WaitingFor::Capacity), false) if usize::from(passed) < limits.len() => {
                 RunState::Pending(WaitingFor::Limit)
@@ -309,7 +397,7 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         kind,
         queue,
         requires,
-        retention: retention_of(codes >> 5).ok_or_else(|| damaged("a run without a retention"))?,
+        retention: keep_of(codes >> 5, has)?,
         lane: lane_of(codes >> 3 & 0b11).ok_or_else(|| damaged("a run without a lane"))?,
         priority,
         started_at,
@@ -321,6 +409,8 @@ pub fn decode_run(sequence: Sequence, record: &[u8]) -> Result<(Run, Vec<Attempt
         limits,
         passed,
         correlation_id,
+        payload,
+        caused_by,
     };
     Ok((run, attempts))
 }
@@ -346,6 +436,8 @@ fn plain(started_at: Timestamp, finished_at: Timestamp) -> Report {
         output: None,
         status: None,
         phases: Vec::new(),
+        lines: Vec::new(),
+        is_unknown: false,
     }
 }
 
@@ -367,8 +459,10 @@ fn retention_code(retention: Retention) -> u8 {
     Retention::ALL.iter().position(|one| *one == retention).unwrap_or(0) as u8
 }
 
-fn retention_of(code: u8) -> Option<Retention> {
-    Retention::ALL.get(usize::from(code)).copied()
+fn keep_of(code: u8, has: u16) -> Result<Keep, Error> {
+    let class = Retention::ALL.get(usize::from(code)).copied();
+    let class = class.ok_or_else(|| damaged("a run without a retention"))?;
+    Ok(if has & FAILURES != 0 { Keep::Failures(class) } else { Keep::All(class) })
 }
 
 fn limit_code(limit: Limit) -> u8 {
@@ -386,7 +480,7 @@ fn state_code(state: RunState) -> u8 {
         RunState::Running(_) => RUNNING,
         RunState::Pending(WaitingFor::Time) => 2,
         RunState::Pending(WaitingFor::Capacity | WaitingFor::EarlierRun | WaitingFor::Limit) => 3,
-        RunState::Pending(WaitingFor::Retry) => 4,
+        RunState::Pending(WaitingFor::Retry | WaitingFor::Answer) => 4,
         RunState::Succeeded => 10,
         RunState::Failed => 11,
         RunState::TimedOut => 12,
@@ -411,163 +505,4 @@ fn state_of(code: u8, lease: Option<Lease>) -> Result<RunState, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use punctual_domain::id::ShardId;
-
-    use super::*;
-
-    fn at(millis: i64) -> Timestamp {
-        Timestamp::from_millisecond(1_800_000_000_000 + millis).expect("in range")
-    }
-
-    fn running() -> (Run, Vec<Attempt>) {
-        let worker = WorkerId::new(at(0), 9);
-        let run = Run {
-            sequence: Sequence::first_at(at(0), 0).next(),
-            job: JobId::new(at(-5), ShardId(7), 77),
-            tenant: TenantId(3),
-            version: Version(2),
-            cause: Cause::Schedule,
-            scheduled_for: at(-1),
-            part: 0,
-            state: RunState::Running(Lease { worker, attempt: 1, claimed_at: at(2) }),
-            available_at: at(-1),
-            start_by: None,
-            attempt: 1,
-            charged: 0,
-            lost: 0,
-            kind: None,
-            queue: "default".into(),
-            requires: Labels::NONE,
-            retention: Retention::Week,
-            lane: Lane::Standard,
-            priority: 0,
-            started_at: None,
-            finished_at: None,
-            reason: None,
-            redriven_at: None,
-            turn_at: None,
-            is_cancel_requested: false,
-            limits: Limits::NONE,
-            passed: 0,
-            correlation_id: None,
-        };
-        (run, vec![Attempt { number: 1, worker, claimed_at: at(2), report: None }])
-    }
-
-    fn cases() -> Vec<(Run, Vec<Attempt>)> {
-        let (born, attempts) = running();
-        let pending = Run { state: RunState::Pending(WaitingFor::Time), attempt: 0, ..born.clone() };
-        let mut succeeded = attempts.clone();
-        succeeded[0].report = Some(plain(at(3), at(1_000)));
-        let ended = Run {
-            state: RunState::Succeeded,
-            started_at: Some(at(3)),
-            finished_at: Some(at(1_001)),
-            ..born.clone()
-        };
-        let mut twice = succeeded.clone();
-        twice.push(Attempt { number: 2, worker: WorkerId::new(at(1), 1), claimed_at: at(9), report: None });
-        twice[0].report = Some(Report::lost(at(3), at(8)));
-        let full = Run {
-            cause: Cause::Link,
-            part: 70_000,
-            state: RunState::TimedOut,
-            attempt: 2,
-            charged: 3,
-            lost: 4,
-            kind: Some("report".into()),
-            queue: "slow".into(),
-            requires: "zone=eu,gpu=true".parse().expect("labels"),
-            retention: Retention::Year,
-            lane: Lane::Batch,
-            priority: -700,
-            is_cancel_requested: true,
-            correlation_id: Some("corr".into()),
-            scheduled_for: at(-86_400_000_000),
-            reason: Some(Limit::Deadline),
-            redriven_at: Some(at(7)),
-            ..ended.clone()
-        };
-        let limited =
-            Run { start_by: Some(StartBy { at: at(60_000), limit: Limit::StartWindow }), ..pending.clone() };
-        let missed = Run {
-            state: RunState::Missed,
-            finished_at: Some(at(60_001)),
-            reason: Some(Limit::StartWindow),
-            ..limited.clone()
-        };
-        let behind = Run { state: RunState::Pending(WaitingFor::EarlierRun), ..pending.clone() };
-        let limited_behind = Run { start_by: limited.start_by, ..behind.clone() };
-        let backfilled = Run { cause: Cause::Backfill, turn_at: Some(at(9)), ..limited_behind.clone() };
-        let redriven = Run { attempt: 2, ..behind.clone() };
-        let waiting = Run {
-            state: RunState::Pending(WaitingFor::Limit),
-            limits: super::super::limit::tests::limits(),
-            passed: 2,
-            requires: full.requires.clone(),
-            ..limited.clone()
-        };
-        let early = Run { state: RunState::Pending(WaitingFor::Time), passed: 0, ..waiting.clone() };
-        let through = Run { state: RunState::Pending(WaitingFor::Capacity), passed: 4, ..waiting.clone() };
-        let retried = Run { state: RunState::Pending(WaitingFor::Retry), passed: 1, ..waiting.clone() };
-        let mut cases = vec![(pending, Vec::new()), (born, attempts), (ended, succeeded)];
-        cases.extend([(full, twice.clone()), (behind, Vec::new()), (redriven, twice)]);
-        cases.extend([limited, missed, limited_behind, backfilled].map(|run| (run, Vec::new())));
-        cases.extend([waiting, early, through, retried].map(|run| (run, Vec::new())));
-        cases
-    }
-
-    /// The bytes of a run with limits as a reader takes them that knows nothing of limits.
-    #[test]
-    fn what_few_records_have_is_at_the_end_and_can_be_passed_over() {
-        for (run, attempts) in cases() {
-            let plain = Run {
-                start_by: None,
-                reason: None,
-                redriven_at: None,
-                turn_at: None,
-                requires: Labels::NONE,
-                limits: Limits::NONE,
-                passed: 0,
-                ..run.clone()
-            };
-            let (record, mut without) = (encode_run(&run, &attempts), encode_run(&plain, &attempts));
-            without[4] |= record[4] & ((MORE | REQUIRES) >> 8) as u8;
-            assert!(record.starts_with(&without));
-        }
-    }
-
-    #[test]
-    fn a_run_reads_back_as_it_was_written() {
-        for (run, attempts) in cases() {
-            let record = encode_run(&run, &attempts);
-            let head = RunHead::of(&record).expect("decodes");
-            assert_eq!((head.job, head.tenant, head.retention), (run.job, run.tenant, run.retention));
-            assert!(head.is_in(run.state.as_str()));
-            assert_eq!(decode_run(run.sequence, &record).expect("decodes"), (run, attempts));
-        }
-    }
-
-    #[test]
-    fn a_plain_run_is_small() {
-        let sizes: Vec<usize> =
-            cases().iter().map(|(run, attempts)| encode_run(run, attempts).len()).collect();
-        assert_eq!(sizes[..3], [26, 43, 48], "waiting, running, succeeded");
-    }
-
-    #[test]
-    fn damaged_records_are_refused() {
-        for (run, attempts) in cases() {
-            let record = encode_run(&run, &attempts);
-            for cut in 0..record.len() {
-                assert!(decode_run(run.sequence, &record[..cut]).is_err(), "cut at {cut}");
-            }
-            for (index, byte) in [(0, 9), (1, 99), (2, 0xff)] {
-                let mut wrong = record.clone();
-                wrong[index] = byte;
-                assert!(decode_run(run.sequence, &wrong).is_err(), "byte {index}");
-            }
-        }
-    }
-}
+mod tests;

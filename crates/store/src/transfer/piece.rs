@@ -7,13 +7,14 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Version};
 use punctual_domain::job::Job;
 use punctual_domain::policy::limit::Rule;
-use punctual_domain::{LedgerEntry, Operation, Tenant};
+use punctual_domain::{Document, LedgerEntry, Operation, Tenant};
 use serde::{Deserialize, Serialize};
 
+use crate::detail::RunDetail;
 use crate::error::Error;
 use crate::record::bytes::Put;
-use crate::record::{encode_job, encode_operation, encode_rule, encode_run, fate_code};
-use crate::verbs::{Due, RunDetail, Stored, Subject};
+use crate::record::{encode_job, encode_operation, encode_papers, encode_rule, encode_run, fate_code};
+use crate::verbs::{Due, Stored, Subject};
 
 /// The kinds of pieces, in the order in which they are moved: what others name comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -41,11 +42,13 @@ pub enum Kind {
     EndedJobs,
     /// Administrators' limits.
     Rules,
+    /// Documents.
+    Documents,
 }
 
 impl Kind {
     /// All kinds, in order.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Tenants,
         Kind::Jobs,
         Kind::JobVersions,
@@ -57,6 +60,7 @@ impl Kind {
         Kind::Requests,
         Kind::EndedJobs,
         Kind::Rules,
+        Kind::Documents,
     ];
 
     /// The kind after this one.
@@ -78,6 +82,7 @@ impl Kind {
             Kind::Requests => "requests",
             Kind::EndedJobs => "ended_jobs",
             Kind::Rules => "rules",
+            Kind::Documents => "documents",
         }
     }
 }
@@ -99,7 +104,7 @@ pub enum Piece {
     JobVersion(Arc<Job>),
     /// A due entry.
     Due(Due),
-    /// A run that has not ended, with its attempts so far.
+    /// A run that has not ended, with its attempts so far and what they said.
     OpenRun(RunDetail),
     /// A run that has ended.
     EndedRun(EndedRun),
@@ -113,12 +118,14 @@ pub enum Piece {
     EndedJob(EndedJob),
     /// An administrator's limit.
     Rule(Rule),
+    /// A document.
+    Document(Document),
 }
 
 /// A run that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndedRun {
-    /// The run with its attempts.
+    /// The run with its attempts and what they said.
     pub detail: RunDetail,
     /// Failed for good, and neither redriven nor acknowledged.
     pub is_dead_letter: bool,
@@ -132,7 +139,7 @@ impl EndedRun {
 
     /// When it may be forgotten, unless it is a dead letter: its class of retention after it ended, in every store.
     pub fn keep_until(&self) -> Timestamp {
-        let kept_for = SignedDuration::from_hours(24 * i64::from(self.detail.run.retention.days()));
+        let kept_for = SignedDuration::from_hours(24 * i64::from(self.detail.run.class().days()));
         self.ended_at().checked_add(kept_for).unwrap_or(Timestamp::MAX)
     }
 }
@@ -163,6 +170,7 @@ impl Piece {
             Piece::Request(_) => Kind::Requests,
             Piece::EndedJob(_) => Kind::EndedJobs,
             Piece::Rule(_) => Kind::Rules,
+            Piece::Document(_) => Kind::Documents,
         }
     }
 
@@ -229,6 +237,14 @@ impl Piece {
                 put.bytes(rule.name.as_bytes());
                 put.bytes(&encode_rule(rule)?);
             }
+            Piece::Document(document) => {
+                put.bytes(document.kind.as_str().as_bytes());
+                put.number(document.tenant.0.into());
+                put.bytes(document.name.as_bytes());
+                put.number(document.version);
+                put.bytes(document.body.as_bytes());
+                time(&mut put, document.updated_at);
+            }
         }
         Ok(put.0)
     }
@@ -245,4 +261,7 @@ fn put_job(put: &mut Put, job: &Job) -> Result<(), Error> {
 fn put_run(put: &mut Put, detail: &RunDetail) {
     put.signed(detail.run.sequence.as_i64());
     put.bytes(&encode_run(&detail.run, &detail.attempts));
+    if !detail.papers.is_empty() {
+        put.bytes(&encode_papers(&detail.papers));
+    }
 }

@@ -34,6 +34,13 @@ impl<'a> Place<'a> {
         self.tail(0)
     }
 
+    /// All three parts.
+    pub fn three<A: FromStr, B: FromStr, C: FromStr>(&self) -> Result<Option<(A, B, C)>, Error> {
+        let Some(text) = self.0 else { return Ok(None) };
+        let first = Self::part(text.split(' ').next().unwrap_or_default())?;
+        Ok(self.tail(1)?.map(|(second, third)| (first, second, third)))
+    }
+
     /// The two parts after some.
     pub fn tail<A: FromStr, B: FromStr>(&self, skipped: usize) -> Result<Option<(A, B)>, Error> {
         let Some(text) = self.0 else { return Ok(None) };
@@ -64,6 +71,7 @@ mod tests {
         let place = Place::new(Some(&text));
         assert_eq!(place.numbers::<2>(), Ok(Some([7, -3])));
         assert_eq!(place.tail::<i64, String>(1), Ok(Some((-3, "a key: with blanks".into()))));
+        assert_eq!(place.three::<u8, i8, String>(), Ok(Some((7, -3, "a key: with blanks".into()))));
         assert!(place.first::<i64>().is_err() && place.two::<i64, i64>().is_err());
         assert_eq!(Place::new(None).two::<i64, i64>(), Ok(None));
     }

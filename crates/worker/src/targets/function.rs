@@ -1,7 +1,8 @@
 //! The in-process target: a handler registered by the program that uses Punctual as a library.
 //!
 //! Each call has a thread of its own while it runs. Promise: a handler that panics or blocks fails or holds up only
-//! its own run; nothing else in the process waits for it.
+//! its own run; nothing else in the process waits for it. What it says while it runs is stored, and its last checkpoint is
+//! handed to the next attempt. A handler that is to stop hears of it; one that does not listen is stopped where it waits next.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,7 +18,10 @@ use punctual_domain::work::Leased;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-/// What a handler is called with.
+pub use crate::voice::CheckpointTooLarge;
+use crate::voice::Voice;
+
+/// What a handler is called with, and speaks through while it runs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Call {
@@ -29,6 +33,10 @@ pub struct Call {
     pub run_id: RunId,
     /// The number of the attempt, from 1.
     pub attempt: u32,
+    /// Which part of its slot, from 1, and of how many, of a job in parts.
+    pub part: Option<(u32, u32)>,
+    /// The ids of its batch and of its item, of an item of a batch.
+    pub item: Option<(String, String)>,
     /// The nominal time.
     pub scheduled_for: Timestamp,
     /// The same for every attempt of the run.
@@ -37,6 +45,42 @@ pub struct Call {
     pub payload: Option<Box<str>>,
     /// Ties together what one cause led to.
     pub correlation_id: Option<Arc<str>>,
+    checkpoint: Option<Box<str>>,
+    voice: Arc<Voice>,
+}
+
+impl Call {
+    /// Where an earlier attempt said to go on; null, if none did.
+    pub fn last_checkpoint(&self) -> serde_json::Value {
+        self.checkpoint.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+
+    /// Says where the next attempt goes on, up to 64 KiB of JSON. Stored within about a second, and before the attempt ends.
+    pub fn checkpoint(&self, checkpoint: &serde_json::Value) -> Result<(), CheckpointTooLarge> {
+        self.voice.checkpoint(checkpoint.to_string())
+    }
+
+    /// Says how far it is. Stored within about a second, and before the attempt ends.
+    pub fn progress(&self, percent: u8, message: impl Into<String>) {
+        self.voice.progress(percent, message.into());
+    }
+
+    /// Adds a line to the log of the attempt. The newest 1,000 and 64 KiB of them are kept.
+    pub fn log(&self, line: impl Into<String>) {
+        self.voice.log(line.into());
+    }
+
+    /// Waits until the attempt is to stop: somebody cancelled it, it takes longer than it may, it was taken away, or the program
+    /// stops. Who has asked, by this or by [`Call::is_cancelled`], has ten seconds to end then; who has not is stopped where it
+    /// waits next.
+    pub async fn cancelled(&self) {
+        self.voice.stopped().await;
+    }
+
+    /// Whether the attempt is to stop: for handlers that wait nowhere. See [`Call::cancelled`].
+    pub fn is_cancelled(&self) -> bool {
+        self.voice.is_stopped()
+    }
 }
 
 /// A handler's failure.
@@ -108,44 +152,82 @@ impl Functions {
         self.handlers.keys().map(String::as_str)
     }
 
-    pub(crate) async fn call(&self, name: &str, leased: &Leased) -> Result<Option<String>, Failure> {
+    /// Calls a handler. Nothing comes back from one that was stopped before it answered.
+    pub(crate) async fn call(
+        &self,
+        name: &str,
+        leased: &Leased,
+        voice: &Arc<Voice>,
+    ) -> Option<Result<Option<String>, Failure>> {
+        // However this ends, and if nobody waits for it any more, the handler hears of it.
+        let _stopping = Stopping(voice);
         let Some(handler) = self.handlers.get(name).cloned() else {
             let known: Vec<&str> = self.names().collect();
             let message = format!("no function `{name}` is registered in this process; known: {known:?}");
-            return Err(failure("function_unknown", message, false));
+            return Some(Err(failure("function_unknown", message, false)));
         };
-        // Closed only with the process.
-        let Ok(thread) = Arc::clone(&self.threads).acquire_owned().await else { return Ok(None) };
-        let call = call(leased);
-        let runtime = Handle::current();
+        let thread = tokio::select! {
+            // Closed only with the process.
+            thread = Arc::clone(&self.threads).acquire_owned() => thread.ok()?,
+            () = voice.over() => return None,
+        };
+        let call = call(leased, Arc::clone(voice));
+        let (runtime, heard) = (Handle::current(), Arc::clone(voice));
         let answered = tokio::task::spawn_blocking(move || {
             let _thread = thread; // Given back when the handler returns, however long after its timeout.
-            runtime.block_on(handler(call))
+            runtime.block_on(async {
+                tokio::select! {
+                    // A handler that has answered has answered.
+                    biased;
+                    answer = handler(call) => Some(answer),
+                    () = heard.over() => None,
+                }
+            })
         });
-        match answered.await {
-            Ok(Ok(output)) => Ok(output),
-            Ok(Err(failed)) => Err(Failure {
+        let answered = tokio::select! {
+            biased;
+            answered = answered => answered,
+            // Of a handler that blocks its thread, and does not stop.
+            () = voice.over() => return None,
+        };
+        match answered {
+            Ok(None) => None,
+            Ok(Some(Ok(output))) => Some(Ok(output)),
+            Ok(Some(Err(failed))) => Some(Err(Failure {
                 code: "function_failed".into(),
                 message: failed.message,
                 is_retryable: failed.is_retryable,
                 retry_after: failed.retry_after,
-            }),
-            Err(error) => Err(failure("function_panicked", panic_text(error), true)),
+            })),
+            Err(error) => Some(Err(failure("function_panicked", panic_text(error), true))),
         }
     }
 }
 
-fn call(leased: &Leased) -> Call {
-    let Leased { run, job } = leased;
+/// Tells a handler to stop when nobody waits for its answer any more.
+struct Stopping<'a>(&'a Voice);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn call(leased: &Leased, voice: Arc<Voice>) -> Call {
+    let Leased { run, job, checkpoint } = leased;
     Call {
         job_id: job.id,
         job_name: job.spec.name.clone(),
         run_id: run.id(),
         attempt: run.attempt,
+        part: run.part_of(),
+        item: leased.item().map(|(batch, item)| (batch.into(), item.into())),
         scheduled_for: run.scheduled_for,
         idempotency_key: run.idempotency_key(),
-        payload: job.spec.payload.clone(),
+        payload: leased.payload().map(Into::into),
         correlation_id: run.correlation_id.clone(),
+        checkpoint: checkpoint.clone(),
+        voice,
     }
 }
 

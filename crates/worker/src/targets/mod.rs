@@ -2,3 +2,4 @@
 
 pub mod function;
 pub mod http;
+pub mod mail;

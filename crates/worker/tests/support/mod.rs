@@ -198,6 +198,7 @@ pub(crate) fn call<'a>(target: &'a Target, headers: &'a Headers) -> Call<'a> {
         secrets: &[],
         timeout: LONG,
         connect_timeout: LONG,
+        kept_bytes_max: 64 * 1024,
         tenant_policy: None,
     }
 }

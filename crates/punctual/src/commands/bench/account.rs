@@ -52,6 +52,11 @@ pub(super) struct Account {
     /// How late the slots of a quiet tenant were beside a noisy one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) quiet_lateness_ms: Option<Percentiles>,
+    /// How late slots were before others called a target that never answers, and beside them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) others_alone_ms: Option<Percentiles>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) others_beside_ms: Option<Percentiles>,
     /// While runs waited in all lanes: of a hundred runs that were started, how many each lane had, the most urgent first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lane_shares_percent: Option<[f64; Lane::COUNT]>,
@@ -77,7 +82,7 @@ pub(super) struct Percentiles {
 }
 
 impl Percentiles {
-    fn of(mut values: Vec<i64>) -> Option<Percentiles> {
+    pub(super) fn of(mut values: Vec<i64>) -> Option<Percentiles> {
         values.sort_unstable();
         let last = values.len().checked_sub(1)?;
         let at = |permille: usize| values[last * permille / 1_000];
@@ -184,6 +189,8 @@ impl Account {
         };
         row("lateness", self.lateness_ms.map(lateness));
         row("of the quiet tenant", self.quiet_lateness_ms.map(lateness));
+        row("alone", self.others_alone_ms.map(lateness));
+        row("beside it", self.others_beside_ms.map(lateness));
         let shares = |shares: [f64; Lane::COUNT]| {
             let names =
                 Lane::ALL.iter().zip(shares).map(|(lane, share)| format!("{} {share:.1} %", lane.as_str()));

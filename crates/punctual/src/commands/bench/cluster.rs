@@ -28,6 +28,7 @@ const CROWDED_OF_TEN: u64 = 9;
 
 /// What happens to the nodes.
 #[derive(Args)]
+#[group(skip)]
 pub(super) struct Cluster {
     /// Nodes.
     #[arg(long, default_value_t = 3)]

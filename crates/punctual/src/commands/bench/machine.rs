@@ -58,6 +58,16 @@ pub(super) fn size_of(directory: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
+/// How long the disk takes to make 4 KB durable, the second time: the first makes the file.
+pub(super) fn fsync_once(directory: &Path) -> Result<Duration> {
+    let mut file = tempfile::tempfile_in(directory).context("a file for the fsync test")?;
+    let mut write = || file.write_all(&[7; 4_096]).and_then(|()| file.sync_data()).context("fsync");
+    write()?;
+    let begun = Instant::now();
+    write()?;
+    Ok(begun.elapsed())
+}
+
 /// How long the disk takes to make 4 KB durable: the median of a few.
 pub(super) fn fsync(directory: &Path) -> Result<Duration> {
     let mut file = tempfile::tempfile_in(directory).context("a file for the fsync test")?;

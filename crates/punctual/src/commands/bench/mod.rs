@@ -4,11 +4,16 @@
 //! engine's own counters; any of them makes the command fail.
 
 mod account;
+mod black_hole;
 mod cluster;
+mod idle;
 mod lanes;
 mod load;
 mod machine;
+mod network;
 mod noisy;
+mod pending;
+mod pull;
 mod receiver;
 mod scenario;
 mod slow_line;
@@ -19,6 +24,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use self::account::Account;
+use self::network::Transport;
 use super::output::Format;
 use crate::config::Wakeups;
 use crate::failure::Failure;
@@ -79,6 +85,23 @@ enum Scenario {
         #[command(flatten)]
         common: Common,
     },
+    /// Very many jobs call a target that never answers: how late are others, before and beside it?
+    BlackHole {
+        /// Jobs that call it.
+        #[arg(long, default_value_t = 10_000)]
+        jobs: u64,
+        /// They are due over so many seconds; 0: all at one time.
+        #[arg(long, default_value_t = 10)]
+        over: u64,
+        /// Slots a second of the others, which call a target that answers.
+        #[arg(long, default_value_t = 100)]
+        rate: u64,
+        /// For how long the others are alone, and then for how long beside it.
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Jobs that were all due before the engine starts, from its start to the last recorded completion.
     Drain {
         /// Runs.
@@ -90,6 +113,39 @@ enum Scenario {
         /// With --keys: runs of a key that go on at once.
         #[arg(long, default_value = "1")]
         per_key: std::num::NonZeroU32,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Runs that were all due before the engine starts, executed by workers that pull, through a real listener.
+    Pull {
+        /// Runs.
+        #[arg(long, default_value_t = 100_000)]
+        runs: u64,
+        /// How workers pull.
+        #[arg(long, value_enum, default_value_t = Transport::Grpc)]
+        transport: Transport,
+        /// Workers, which have the attempts at a time together.
+        #[arg(long, default_value_t = 2)]
+        workers: usize,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// An idle server and a worker that pulls: from the request for a run to the start of its handler.
+    Idle {
+        /// `now` jobs, and triggers.
+        #[arg(long, default_value_t = 200)]
+        samples: usize,
+        /// How the worker pulls.
+        #[arg(long, value_enum, default_value_t = Transport::Grpc)]
+        transport: Transport,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Runs of a queue that nobody serves: memory while they become more, time to open the store again and to list them.
+    Pending {
+        /// Runs.
+        #[arg(long, default_value_t = 100_000)]
+        runs: u64,
         #[command(flatten)]
         common: Common,
     },
@@ -196,12 +252,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             Scenario::Noisy { jobs, seconds, waiting, common } => {
                 (common, noisy::noisy(*jobs, *seconds, *waiting, common).await?)
             }
+            Scenario::BlackHole { jobs, over, rate, seconds, common } => {
+                let (jobs, over, rate, seconds) = (*jobs, *over, *rate, *seconds);
+                (common, black_hole::BlackHole { jobs, over, rate, seconds }.run(common).await?)
+            }
             Scenario::Lanes { runs, common } => (common, lanes::lanes(*runs, common).await?),
             Scenario::Drain { runs, keys, per_key, common } => {
                 (common, scenario::drain(*runs, *keys, *per_key, common).await?)
             }
             Scenario::Catalogue { jobs, overdue, common } => {
                 (common, scenario::catalogue(*jobs, *overdue, common).await?)
+            }
+            Scenario::Pull { runs, transport, workers, common } => {
+                (common, pull::pull(*runs, *workers, *transport, common).await?)
+            }
+            Scenario::Idle { samples, transport, common } => {
+                let idle = idle::idle(*samples, *transport, common).await?;
+                return tell(&idle, idle::Idle::table, common.output);
+            }
+            Scenario::Pending { runs, common } => {
+                let pending = pending::pending(*runs, common).await?;
+                return tell(&pending, pending::Pending::table, common.output);
             }
             Scenario::Cluster { cluster, common } => (common, cluster.run(common).await?),
             Scenario::Receiver => return Ok(receiver::serve().await?),
@@ -211,6 +282,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         };
         report(&account, common.output)
     })
+}
+
+fn tell<T: serde::Serialize>(
+    measured: &T,
+    table: impl Fn(&T) -> String,
+    format: Format,
+) -> Result<(), Failure> {
+    match format {
+        Format::Json => {
+            let text = serde_json::to_string(measured).map_err(|error| Failure::Other(error.into()))?;
+            println!("{text}");
+        }
+        Format::Table => println!("{}", table(measured)),
+    }
+    Ok(())
 }
 
 fn report(account: &Account, format: Format) -> Result<(), Failure> {

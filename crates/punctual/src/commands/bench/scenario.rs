@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual::wire::{Options, Parts, Running, Storage};
 use punctual_domain::TenantId;
 use punctual_domain::job::{Http, Method, Spec, Target as JobTarget};
+use punctual_domain::policy::backlog::Caps;
 use punctual_domain::policy::limit::{Across, Concurrency};
 use punctual_schedule::{Schedule, Tzdb};
 use punctual_store::{DueQuery, Shards};
@@ -18,12 +19,15 @@ use punctual_worker::targets::http::Policy;
 
 use super::account::{Account, Audit, Owed};
 use super::load::register;
-use super::machine::{Usage, fsync, rss_bytes, size_of};
+use super::machine::{Usage, fsync, fsync_once, rss_bytes, size_of};
 use super::receiver::Receiver;
 use super::{Common, Store, Target};
 
 /// How long what is running may take to end after a scenario.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
+
+/// As much waits as is asked for.
+const NO_CAPS: Caps = Caps { tenant: u64::MAX, all: u64::MAX };
 
 /// The function that takes its time.
 const SLEEP: &str = "sleep";
@@ -80,7 +84,9 @@ impl Bench {
     }
 
     pub(super) async fn open(&self) -> Result<Parts> {
-        Ok(Parts::open(&self.storage, Self::tzdb()?).await?)
+        let parts = Parts::open(&self.storage, Self::tzdb()?).await?;
+        parts.engine.set_caps(NO_CAPS);
+        Ok(parts)
     }
 
     pub(super) async fn start(&self, parts: Parts) -> Result<Running> {
@@ -91,6 +97,7 @@ impl Bench {
     pub(super) fn options(&self) -> Result<Options> {
         let mut options = Options::new(self.storage.clone(), Self::tzdb()?);
         options.concurrency = self.concurrency;
+        options.caps = NO_CAPS;
         let sleep = self.sleep;
         options.functions.insert(SLEEP, move |_| async move {
             tokio::time::sleep(sleep).await;
@@ -110,6 +117,14 @@ impl Bench {
     fn fsync_ms(&self) -> Result<Option<f64>> {
         match self.storage {
             Storage::Embedded(_) => Ok(Some(fsync(&self.directory)?.as_secs_f64() * 1e3)),
+            Storage::Memory | Storage::Postgres(_) => Ok(None),
+        }
+    }
+
+    /// How long one takes now, where the disk is ours.
+    pub(super) fn fsync_once(&self) -> Result<Option<Duration>> {
+        match self.storage {
+            Storage::Embedded(_) => Ok(Some(fsync_once(&self.directory)?)),
             Storage::Memory | Storage::Postgres(_) => Ok(None),
         }
     }

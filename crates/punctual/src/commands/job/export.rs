@@ -39,12 +39,17 @@ async fn write(
     bar: &ProgressBar,
 ) -> Result<u64, Failure> {
     let mut list = client.jobs(filter).limit(PAGE);
-    let (mut count, mut paused) = (0, 0);
+    let (mut count, mut paused, mut batches) = (0, 0, 0);
     while let Some(page) = list.next_page().await? {
         let mut text = Vec::new();
         for job in &page.items {
             // What is over would fire again.
             if job.status.state == "ended" && filter.state.is_none() {
+                continue;
+            }
+            // Without its items it would be another job.
+            if job.status.batch_items.is_some() {
+                batches += 1;
                 continue;
             }
             paused += u64::from(job.status.state == "paused");
@@ -57,6 +62,9 @@ async fn write(
         if !output::write(out, std::str::from_utf8(&text).context("write jobs")?)? {
             return Ok(count);
         }
+    }
+    if batches > 0 {
+        eprintln!("note: {batches} batches are left out; `copy` moves them with their items");
     }
     if paused > 0 {
         eprintln!("note: {paused} of them are paused; an import registers them active");

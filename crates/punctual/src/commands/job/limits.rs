@@ -13,6 +13,7 @@ use crate::failure::Failure;
 
 /// When attempts follow each other, and until when.
 #[derive(Args, Default)]
+#[group(skip)] // Flags of a job have one group each.
 pub(super) struct Flags {
     /// How delays grow: exponential, linear, fixed or list [default: exponential]
     #[arg(long, value_name = "BACKOFF", help_heading = "Policies")]

@@ -5,8 +5,11 @@ mod export;
 mod import;
 mod limits;
 mod page;
+mod retention;
 mod sharing;
 mod spec;
+
+pub(crate) use spec::read_json;
 
 use std::path::PathBuf;
 
@@ -18,6 +21,7 @@ use punctual_api::job::{Job, Pause, Trigger};
 use punctual_client::{Answer, Client, JobFilter, JobRef};
 
 use self::spec::Flags;
+pub(crate) use self::spec::read as read_text;
 use super::dead_letter::time;
 use super::output::{self, Format};
 use super::remote::{self, Paging, Remote};
@@ -127,6 +131,9 @@ enum Command {
         /// Follows the run through logs and callbacks
         #[arg(long, value_name = "ID")]
         correlation_id: Option<String>,
+        /// What is sent instead of the job's payload: JSON, or @FILE
+        #[arg(long, value_name = "JSON")]
+        payload: Option<String>,
         /// Repeated under the same key, the job is run once
         #[arg(long, value_name = "KEY")]
         idempotency_key: Option<String>,
@@ -300,8 +307,9 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
             let job = client.resume_job(&client.job_id(job).await?).await?;
             remote.show(&job, |job, now| page::one_line("resumed", job, now))
         }
-        Command::Trigger { job, correlation_id, idempotency_key } => {
-            let trigger = Trigger { correlation_id: correlation_id.clone() };
+        Command::Trigger { job, correlation_id, payload, idempotency_key } => {
+            let payload = payload.as_deref().map(spec::payload).transpose()?;
+            let trigger = Trigger { correlation_id: correlation_id.clone(), payload };
             let id = client.job_id(job).await?;
             let run = client.trigger_job(&id, &trigger, idempotency_key.as_deref()).await?;
             remote.show(&run, |run, _| {

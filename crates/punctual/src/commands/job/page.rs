@@ -5,6 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_api::backfill::BackfillSlots;
 use punctual_api::job::{Job, Upcoming};
 use punctual_api::ledger::LedgerEntry;
+use punctual_api::link::Link;
+use punctual_api::parts::Parts;
+use punctual_api::policies::Retention;
 use punctual_api::retry::Retry;
 use punctual_api::target::Target;
 use punctual_api::time::Time;
@@ -74,7 +77,13 @@ pub(super) fn page(
     });
     fact("state", Some(paused.unwrap_or_else(|| status.state.clone())));
     fact("schedule", spec.schedule.as_ref().map(schedule));
+    fact("calendars", spec.schedule.as_ref().and_then(calendars));
     fact("target", spec.target.as_ref().map(target));
+    let told = spec.dead_letter_target.as_ref().map(|to| format!("told to {}", target(to)));
+    fact("dead letters", Some(told.unwrap_or_else(|| "told to nobody".into())));
+    let link = |link: &Link| Some(format!("{} -> {}", link.on.as_ref()?, link.job.as_ref()?));
+    let links = spec.links.as_ref().map(|links| links.iter().filter_map(link).collect::<Vec<_>>().join(", "));
+    fact("links", links);
     fact("payload", spec.payload.as_ref().map(|payload| shortened(payload.as_str())));
     fact("retry", spec.retry.as_ref().map(retry));
     let limit = |limit: Option<Duration>| Some(limit.map_or("off".into(), length));
@@ -88,6 +97,14 @@ pub(super) fn page(
         spec.overlap.as_ref().and_then(|overlap| {
             let most = overlap.max.map(|most| format!(", at most {most} wait")).unwrap_or_default();
             Some(format!("{}{most}", overlap.policy.as_ref()?))
+        }),
+    );
+    fact("on unknown", spec.on_unknown.clone());
+    fact(
+        "completion",
+        spec.completion.as_ref().map(|how| {
+            let heartbeat = spec.heartbeat.map(|every| format!(", heard of every {every}"));
+            format!("by {how}{}", heartbeat.unwrap_or_default())
         }),
     );
     fact(
@@ -107,11 +124,25 @@ pub(super) fn page(
             Some(format!("{} in {}{burst}{across}", one.limit?, length(one.per?)))
         }),
     );
+    let breaker = spec.breaker.as_ref().and_then(|breaker| breaker.failures);
+    fact(
+        "breaker",
+        Some(breaker.map_or("off".into(), |failures| format!("opens after {failures} failures"))),
+    );
+    fact("retention", spec.retention.as_ref().and_then(retention));
     fact(
         "queue",
         spec.queue
             .as_ref()
             .map(|queue| format!("{queue}, lane {}", spec.lane.as_deref().unwrap_or("standard"))),
+    );
+    fact("items", status.batch_items.map(|items| format!("{items}, each a run of every slot")));
+    fact(
+        "parts",
+        spec.parts.as_ref().map(|parts| match parts {
+            Parts::Count(of) => format!("each slot becomes {} runs", of.count.unwrap_or(1)),
+            Parts::Word(_) => "each slot becomes a run for every worker that lives".into(),
+        }),
     );
     fact(
         "requires",
@@ -232,6 +263,23 @@ fn retry(retry: &Retry) -> String {
     text
 }
 
+/// What is kept of runs, in a line.
+fn retention(retention: &Retention) -> Option<String> {
+    let days = retention.days?;
+    let mut text = match (retention.failures, days) {
+        (Some(true), 2..) => format!("{days} days, successes 1 day"),
+        (_, 1) => "1 day".to_string(),
+        _ => format!("{days} days"),
+    };
+    if let Some(last) = retention.last {
+        text.push_str(&format!(", lists show the last {last}"));
+    }
+    if let Some(most) = retention.output_max {
+        text.push_str(&format!(", {most} bytes of output"));
+    }
+    Some(text)
+}
+
 fn delays(retry: &Retry) -> String {
     let lengths = |delays: &[Duration]| delays.iter().copied().map(length).collect::<Vec<_>>().join(", ");
     match (&retry.delays, retry.base, retry.cap) {
@@ -276,6 +324,15 @@ fn schedule(schedule: &Schedule) -> String {
         Some(zone) => format!("{kind} {zone}"),
         None => kind,
     }
+}
+
+/// The calendars of a schedule, and what becomes of slots that they exclude.
+fn calendars(schedule: &Schedule) -> Option<String> {
+    let names = schedule.calendars.as_ref()?.join(", ");
+    Some(match schedule.on_excluded.as_deref() {
+        Some(word) => format!("{names}; an excluded slot moves to the {word} allowed day"),
+        None => names,
+    })
 }
 
 fn target(target: &Target) -> String {

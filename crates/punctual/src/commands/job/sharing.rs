@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use anyhow::Context;
 use clap::Args;
+use punctual_api::breaker::JobBreaker;
 use punctual_api::limit::{Concurrency, RateLimit};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -13,6 +14,7 @@ use crate::failure::Failure;
 
 /// See the module.
 #[derive(Args, Clone, Debug, Default)]
+#[group(skip)] // Flags of a job have one group each.
 pub(super) struct Flags {
     /// So many runs go on at once, the others wait in line; `off` takes the limit away
     #[arg(long, value_name = "N", help_heading = "Sharing")]
@@ -38,11 +40,15 @@ pub(super) struct Flags {
     /// Counted together with runs of this: job, type, queue or tenant [default: job]
     #[arg(long, value_name = "WORD", help_heading = "Sharing")]
     rate_across: Option<String>,
+    /// After so many failed attempts one after the other its runs wait, and one at a time finds out whether it is well; `off`
+    /// takes the breaker away
+    #[arg(long, value_name = "N", help_heading = "Sharing")]
+    breaker_failures: Option<Setting<u32>>,
 }
 
 /// A value, or none.
 #[derive(Clone, Copy, Debug)]
-enum Setting<T> {
+pub(super) enum Setting<T> {
     Off,
     Of(T),
 }
@@ -96,12 +102,20 @@ impl Flags {
             _ if rate == RateLimit::default() => {}
             _ => drop(over.insert("rate".into(), to_raw_value(&rate).context("write the job")?)),
         }
+        match self.breaker_failures {
+            Some(Setting::Off) => drop(over.insert("breaker".into(), nothing()?)),
+            Some(Setting::Of(failures)) => {
+                let breaker = JobBreaker { failures: Some(failures) };
+                drop(over.insert("breaker".into(), to_raw_value(&breaker).context("write the job")?));
+            }
+            None => {}
+        }
         Ok(over)
     }
 }
 
 impl<T> Setting<T> {
-    fn value(self) -> Option<T> {
+    pub(super) fn value(self) -> Option<T> {
         match self {
             Setting::Off => None,
             Setting::Of(value) => Some(value),
@@ -129,6 +143,10 @@ mod tests {
         let flags = Flags { rate: Some("100/1m".parse().expect("a speed")), ..Flags::default() };
         let over = serde_json::to_string(&flags.over().expect("members")).expect("JSON");
         assert_eq!(over, r#"{"rate":{"limit":100,"per":"PT1M"}}"#);
+        for (text, expected) in [("5", r#"{"breaker":{"failures":5}}"#), ("off", r#"{"breaker":null}"#)] {
+            let flags = Flags { breaker_failures: Some(text.parse().expect("a number")), ..Flags::default() };
+            assert_eq!(serde_json::to_string(&flags.over().expect("members")).expect("JSON"), expected);
+        }
         assert!(Flags::default().over().expect("members").is_empty());
     }
 }

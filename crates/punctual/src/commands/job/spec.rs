@@ -10,15 +10,17 @@ use std::path::Path;
 use anyhow::Context;
 use clap::Args;
 use punctual_api::job::{Job, JobSpec};
-use punctual_api::policies::{CatchUp, Overlap, Retention};
+use punctual_api::link::Link;
+use punctual_api::parts::Parts;
+use punctual_api::policies::{CatchUp, Overlap};
 use punctual_api::retry::{self, Retry};
 use punctual_api::schedule::{KINDS, Schedule};
-use punctual_api::target::{Discard, Function, Headers, Http, Target};
+use punctual_api::target::{Discard, Function, Headers, Http, Target, Worker};
 use punctual_api::{Duration, Payload};
 use punctual_client::{Answer, Client, JobRef};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::{limits, sharing};
+use super::{limits, retention, sharing};
 use crate::commands::dead_letter::time;
 use crate::failure::Failure;
 
@@ -61,6 +63,12 @@ pub(super) struct Flags {
     /// Start up to so much after each slot, always the same for a job
     #[arg(long, value_name = "PERIOD", help_heading = "When")]
     spread: Option<Duration>,
+    /// A calendar that must allow a slot; may be repeated
+    #[arg(long = "calendar", value_name = "NAME", help_heading = "When")]
+    calendars: Vec<String>,
+    /// A slot that a calendar excludes: skip, next or previous [default: skip]
+    #[arg(long, value_name = "POLICY", help_heading = "When")]
+    on_excluded: Option<String>,
 
     /// Call this URL
     #[arg(long, group = "where", value_name = "URL", help_heading = "Where")]
@@ -71,12 +79,27 @@ pub(super) struct Flags {
     /// Send this header; may be repeated
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header, help_heading = "Where")]
     headers: Vec<(String, String)>,
+    /// Leave it to a worker that asks for runs of the queue: what it calls what is to be done
+    #[arg(long, group = "where", value_name = "NAME", help_heading = "Where")]
+    handler: Option<String>,
     /// Call a handler of the program that uses Punctual as a library
     #[arg(long, group = "where", value_name = "NAME", help_heading = "Where")]
     function: Option<String>,
     /// Succeed at once
     #[arg(long, group = "where", help_heading = "Where")]
     discard: bool,
+    /// Tell this URL of every run that becomes a dead letter; `off` tells nobody
+    #[arg(long, value_name = "URL", help_heading = "Where")]
+    dead_letter_url: Option<String>,
+    /// Trigger this job when a run succeeds, with its output: its id or key; may be repeated, `off` takes all links away
+    #[arg(long, value_name = "JOB", help_heading = "Where")]
+    on_success: Vec<String>,
+    /// The same when a run is a dead letter
+    #[arg(long, value_name = "JOB", help_heading = "Where")]
+    on_failure: Vec<String>,
+    /// The same in either case
+    #[arg(long, value_name = "JOB", help_heading = "Where")]
+    on_finish: Vec<String>,
     /// What is sent: JSON, or @FILE
     #[arg(long, value_name = "JSON", help_heading = "Where")]
     payload: Option<String>,
@@ -106,9 +129,17 @@ pub(super) struct Flags {
     /// With --overlap queue_all: how many runs wait at most [default: 100]
     #[arg(long, value_name = "N", help_heading = "Policies")]
     overlap_max: Option<u32>,
-    /// Days that history is kept: 1, 7, 30 or 400 [default: 7]
-    #[arg(long, value_name = "DAYS", help_heading = "Policies")]
-    retention: Option<u16>,
+    /// An attempt of which nobody knows whether it did its work: retry, skip or ask [default: retry]
+    #[arg(long, value_name = "POLICY", help_heading = "Policies")]
+    on_unknown: Option<String>,
+    /// When a call is over: answer, or token: its receiver reports later [default: answer]
+    #[arg(long, value_name = "HOW", help_heading = "Policies")]
+    completion: Option<String>,
+    /// With --completion token: how often the receiver must be heard of [default: within --timeout]
+    #[arg(long, value_name = "PERIOD", help_heading = "Policies")]
+    heartbeat: Option<Duration>,
+    #[command(flatten)]
+    retention: retention::Flags,
 
     /// Who executes: workers that serve this queue
     #[arg(long, value_name = "QUEUE", help_heading = "Order")]
@@ -116,6 +147,9 @@ pub(super) struct Flags {
     /// A label that the worker must have; may be repeated
     #[arg(long = "require", value_name = "NAME=VALUE", value_parser = label, help_heading = "Order")]
     requires: Vec<(String, String)>,
+    /// Each slot becomes so many runs, or one for each worker with `broadcast`
+    #[arg(long, value_name = "N|broadcast", help_heading = "Order")]
+    parts: Option<Parts>,
     /// critical, standard or batch
     #[arg(long, value_name = "LANE", help_heading = "Order")]
     lane: Option<String>,
@@ -156,6 +190,7 @@ impl Flags {
             labels: (!self.labels.is_empty()).then(|| self.labels.iter().cloned().collect()),
             queue: self.queue.clone(),
             requires: (!self.requires.is_empty()).then(|| self.requires.iter().cloned().collect()),
+            parts: self.parts.clone(),
             lane: self.lane.clone(),
             priority: self.priority,
             schedule: Some(self.schedule()).filter(|schedule| *schedule != Schedule::default()),
@@ -167,7 +202,9 @@ impl Flags {
                 .map(|policy| CatchUp { policy: Some(policy), ..CatchUp::default() }),
             overlap: overlap(self.overlap.as_deref(), self.overlap_max),
             timeout: self.timeout,
-            retention: self.retention.map(|days| Retention { days: Some(days) }),
+            on_unknown: self.on_unknown.clone(),
+            completion: self.completion.clone(),
+            heartbeat: self.heartbeat,
             correlation_id: self.correlation_id.clone(),
             ..JobSpec::default()
         };
@@ -179,7 +216,36 @@ impl Flags {
             ..Retry::default()
         })?);
         over.extend(self.sharing.over()?);
+        let told = match self.dead_letter_url.as_deref() {
+            Some("off") => Some(to_raw_value(&()).context("write the job")?),
+            Some(url) => Some(to_raw_value(&Target::http(url)).context("write the job")?),
+            None => None,
+        };
+        over.extend(told.map(|target| ("dead_letter_target".to_string(), target)));
+        over.extend(self.links()?.map(|links| ("links".to_string(), links)));
+        over.extend(self.retention.over()?);
         Ok(over)
+    }
+
+    /// All links of the job, if flags name any.
+    fn links(&self) -> Result<Option<Box<RawValue>>, Failure> {
+        let named =
+            [("succeeded", &self.on_success), ("failed", &self.on_failure), ("finished", &self.on_finish)];
+        let links: Vec<Link> = named
+            .into_iter()
+            .flat_map(|(on, jobs)| jobs.iter().filter(|job| *job != "off").map(move |job| (on, job)))
+            .map(|(on, job)| Link::new(on, job.strip_prefix("key:").unwrap_or(job)))
+            .collect();
+        let is_off = named.iter().any(|(_, jobs)| jobs.iter().any(|job| job == "off"));
+        let written = match (links.is_empty(), is_off) {
+            (true, false) => return Ok(None),
+            (true, true) => to_raw_value(&()),
+            (false, false) => to_raw_value(&links),
+            (false, true) => {
+                return Err(Failure::Input("`off` takes all links away; name no other beside it".into()));
+            }
+        };
+        Ok(Some(written.context("write the job")?))
     }
 
     fn schedule(&self) -> Schedule {
@@ -196,6 +262,8 @@ impl Flags {
             end: self.end.as_deref().map(time),
             max_fires: self.max_fires,
             spread: self.spread,
+            calendars: (!self.calendars.is_empty()).then(|| self.calendars.clone()),
+            on_excluded: self.on_excluded.clone(),
             ..Schedule::default()
         }
     }
@@ -205,6 +273,7 @@ impl Flags {
         let http = Http { url: self.url.clone(), method: self.method.clone(), headers };
         Target {
             http: Some(http).filter(|http| *http != Http::default()),
+            worker: self.handler.clone().map(|handler| Worker { handler: Some(handler) }),
             function: self.function.clone().map(|name| Function { name: Some(name) }),
             discard: self.discard.then_some(Discard {}),
         }
@@ -217,7 +286,7 @@ pub(super) fn overlap(policy: Option<&str>, max: Option<u32>) -> Option<Overlap>
     Some(overlap).filter(|overlap| *overlap != Overlap::default())
 }
 
-fn payload(text: &str) -> Result<Payload, Failure> {
+pub(super) fn payload(text: &str) -> Result<Payload, Failure> {
     let text = match text.strip_prefix('@') {
         Some(file) => read(Path::new(file))?,
         None => text.to_string(),
@@ -235,7 +304,7 @@ fn payload(text: &str) -> Result<Payload, Failure> {
 }
 
 /// The text of a file, or of standard input for `-`.
-pub(super) fn read(path: &Path) -> Result<String, Failure> {
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     let read = match path.as_os_str() == "-" {
         true => {
             let mut text = String::new();
@@ -251,7 +320,7 @@ pub(super) fn members(text: &RawValue) -> Result<Members, Failure> {
         .map_err(|error| Failure::Input(format!("a job is one JSON object: {error}")))
 }
 
-fn read_json(path: &Path) -> Result<Box<RawValue>, Failure> {
+pub(crate) fn read_json(path: &Path) -> Result<Box<RawValue>, Failure> {
     let text = read(path)?;
     serde_json::from_str(&text)
         .map_err(|error| Failure::Input(format!("{} is not JSON: {error}", path.display())))
@@ -291,7 +360,7 @@ fn overlaid(mut base: Members, over: Members) -> Result<Members, Failure> {
                 }
                 let is_other = match part {
                     "schedule" => KINDS.iter().any(|kind| new.contains_key(*kind)),
-                    "target" => new.keys().any(|kind| !old.contains_key(kind)),
+                    "target" | "dead_letter_target" => new.keys().any(|kind| !old.contains_key(kind)),
                     _ => false,
                 };
                 match (is_other, part) {

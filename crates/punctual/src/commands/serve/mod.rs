@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use punctual::wire::{Options, Running, Storage};
 use punctual_domain::Target;
+use punctual_domain::token::Key;
 use punctual_schedule::Tzdb;
 use punctual_server::{Limits, Loopback, State};
 use punctual_store_postgres::Role;
@@ -95,6 +96,7 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         },
         metrics: running.metrics(),
         check_target: Some(check_target(policy)),
+        has_mail: config.smtp_url.is_some(),
         limits: Limits::default(),
     };
     let demo = match is_demo {
@@ -148,8 +150,15 @@ async fn start(
     let mut options = Options::new(storage, Arc::clone(tzdb));
     options.http = http::Options { policy: policy.clone(), ..http::Options::default() };
     options.check_target = Some(check_target(policy.clone()));
+    // The settings were checked before.
+    if let Ok(Some(mail)) = config.mail() {
+        options.functions.insert(punctual_domain::alert::MAIL, mail.handler());
+    }
     options.concurrency = config.concurrency;
+    options.public_url = config.public_url.as_deref().map(Into::into);
     options.hot_second = config.hot_second;
+    options.breaker_failures = config.breaker_failures;
+    options.caps = config.caps();
     options.queues = config.queues.iter().map(|queue| queue.as_str().into()).collect();
     options.node = punctual_engine::Options {
         lease: Duration::from_secs(config.lease),
@@ -176,10 +185,16 @@ async fn start(
         .map_or(config.data.display().to_string(), |store| store.addresses().join(" "));
     let store = Arc::clone(&parts.store);
     let started = async {
-        options.secrets = vec![match &parts.postgres {
-            Some(store) => secret::shared(store).await?,
-            None => secret::load(&config.data)?,
-        }];
+        let (signing, tokens) = match &parts.postgres {
+            Some(store) => {
+                (secret::shared(store, secret::SIGNING).await?, secret::shared(store, secret::TOKENS).await?)
+            }
+            None => {
+                (secret::load(&config.data, secret::SIGNING)?, secret::load(&config.data, secret::TOKENS)?)
+            }
+        };
+        options.secrets = vec![signing];
+        options.token_key = Some(Key::of_secret(&tokens.reveal()));
         anyhow::Ok(Running::start_on(parts, options).await?)
     };
     match started.await {
@@ -211,7 +226,7 @@ fn check_target(policy: http::Policy) -> Arc<punctual_api::read::CheckTarget> {
         Target::Function { .. } => {
             Err("functions are handlers of a program that uses the library; this server has none".into())
         }
-        Target::Discard => Ok(()),
+        Target::Worker { .. } | Target::Discard => Ok(()),
     })
 }
 

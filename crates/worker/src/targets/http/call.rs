@@ -35,6 +35,8 @@ pub struct Call<'a> {
     pub timeout: Duration,
     /// The limit until a new connection is ready, within `timeout`.
     pub connect_timeout: Duration,
+    /// So much of the answer's body is kept.
+    pub kept_bytes_max: usize,
     /// What the tenant allows. The call must pass this and the installation's policy.
     pub tenant_policy: Option<&'a Policy>,
 }

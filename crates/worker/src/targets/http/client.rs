@@ -36,8 +36,6 @@ pub struct Options {
     pub probe_after: Duration,
     /// Bytes of a request's body that are sent; a longer one is refused.
     pub request_bytes_max: usize,
-    /// Bytes of a response's body that are kept.
-    pub stored_bytes_max: usize,
     /// Bytes of a response's body that are read before the connection is dropped.
     pub read_bytes_max: usize,
     /// Turns names into addresses.
@@ -59,7 +57,6 @@ impl Default for Options {
             // Busy connections are reused within microseconds; the question costs a system call.
             probe_after: Duration::from_millis(5),
             request_bytes_max: 256 * 1024,
-            stored_bytes_max: 64 * 1024,
             read_bytes_max: 1024 * 1024,
             resolver: Arc::new(SystemResolver),
             dialer: Arc::new(SystemDialer),
@@ -78,7 +75,6 @@ struct Inner {
     connector: Connector,
     pool: Arc<Pool>,
     request_bytes_max: usize,
-    stored_bytes_max: usize,
     read_bytes_max: usize,
 }
 
@@ -134,7 +130,6 @@ impl Client {
                 connector: Connector { resolver: options.resolver, dialer: options.dialer, tls },
                 pool: Arc::new(Pool::new(limits)),
                 request_bytes_max: options.request_bytes_max,
-                stored_bytes_max: options.stored_bytes_max,
                 read_bytes_max: options.read_bytes_max,
             }),
         })
@@ -201,8 +196,10 @@ impl Inner {
             };
             progress.status = Some(response.status());
             let (head, body) = response.into_parts();
-            let read =
-                self.read(&mut connection, body, progress).await.map_err(|broken| broken.cause(call))?;
+            let read = self
+                .read(&mut connection, body, call.kept_bytes_max, progress)
+                .await
+                .map_err(|broken| broken.cause(call))?;
             if let Connection::H1(h1) = connection
                 && read.is_complete
             {
@@ -252,6 +249,7 @@ impl Inner {
         &self,
         connection: &mut Connection,
         mut body: Incoming,
+        kept_bytes_max: usize,
         progress: &mut Progress,
     ) -> Result<Read, Broken> {
         progress.stopwatch.enter(Phase::Body);
@@ -261,7 +259,7 @@ impl Inner {
             let Some(frame) = connection.frame(&mut body).await else { break };
             let Ok(data) = frame?.into_data() else { continue };
             bytes += data.len();
-            let room = self.stored_bytes_max - start.len();
+            let room = kept_bytes_max - start.len();
             start.extend_from_slice(&data[..data.len().min(room)]);
             if bytes > self.read_bytes_max {
                 return Ok(Read { start: start.freeze(), truncated: true, is_complete: false });

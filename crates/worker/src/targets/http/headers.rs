@@ -33,8 +33,24 @@ pub mod names {
     pub const SCHEDULED_FOR: HeaderName = HeaderName::from_static("punctual-scheduled-for");
     /// The number of the attempt, from 1.
     pub const ATTEMPT: HeaderName = HeaderName::from_static("punctual-attempt");
+    /// Which part of its slot, from 1, of a job in parts.
+    pub const PART: HeaderName = HeaderName::from_static("punctual-part");
+    /// Of how many.
+    pub const PARTS: HeaderName = HeaderName::from_static("punctual-parts");
+    /// The batch, of an item of one.
+    pub const BATCH_ID: HeaderName = HeaderName::from_static("punctual-batch-id");
+    /// The item of the batch.
+    pub const ITEM_ID: HeaderName = HeaderName::from_static("punctual-item-id");
     /// When we stop waiting for the answer.
     pub const DEADLINE: HeaderName = HeaderName::from_static("punctual-deadline");
+    /// Under this a receiver reports that does so later.
+    pub const COMPLETION_TOKEN: HeaderName = HeaderName::from_static("punctual-completion-token");
+    /// Where it reports what came of it.
+    pub const COMPLETE_URL: HeaderName = HeaderName::from_static("punctual-complete-url");
+    /// Where it says that it goes on.
+    pub const HEARTBEAT_URL: HeaderName = HeaderName::from_static("punctual-heartbeat-url");
+    /// How often it must, in seconds, if the job says.
+    pub const HEARTBEAT_WITHIN: HeaderName = HeaderName::from_static("punctual-heartbeat-within");
     /// Ties together what one cause led to.
     pub const CORRELATION_ID: HeaderName = HeaderName::from_static("punctual-correlation-id");
     /// W3C trace context.

@@ -29,6 +29,7 @@
 //!         secrets: &[secret],
 //!         timeout: Duration::from_secs(30),
 //!         connect_timeout: Duration::from_secs(5),
+//!         kept_bytes_max: 64 * 1024,
 //!         tenant_policy: None,
 //!     })
 //!     .await;
