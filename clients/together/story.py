@@ -93,7 +93,7 @@ class Story:
     def tell(self) -> None:
         job = self.call(
             "/v1/jobs",
-            {"schedule": {"every": "PT24H"}, "queue": "emails", "target": {"worker": {"handler": "welcome"}}},
+            {"schedule": {"at": "2190-01-01T00:00:00Z"}, "queue": "emails", "target": {"worker": {"handler": "welcome"}}},
         )
         runs: dict[str, int] = {}
 

@@ -119,10 +119,11 @@ const LINES_MAX: usize = 700;
 pub(crate) fn run() -> Result<()> {
     let mut wrong = dependencies()?;
     wrong.extend(leftovers()?);
+    wrong.extend(left_out()?);
     if !wrong.is_empty() {
         bail!("not tidy:\n  {}", wrong.join("\n  "));
     }
-    println!("dependencies, file sizes and leftovers are in order");
+    println!("dependencies, file sizes, leftovers and programs of tests are in order");
     Ok(())
 }
 
@@ -191,6 +192,27 @@ fn leftovers() -> Result<Vec<String>> {
         ] {
             if text.contains(mark) {
                 wrong.push(format!("{file} contains `{mark}`"));
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+/// Files of tests that their crate's one program of tests does not name: they would compile nowhere and fail never.
+fn left_out() -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for member in fs::read_dir(root().join("crates")).context("read `crates`")? {
+        let tests = member.context("read `crates`")?.path().join("tests");
+        let Ok(program) = fs::read_to_string(tests.join("main.rs")) else { continue };
+        for entry in fs::read_dir(&tests).with_context(|| format!("read {}", tests.display()))? {
+            let path = entry.context("read a folder of tests")?.path();
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let is_named = name == "main" || program.lines().any(|line| line == format!("mod {name};"));
+            if path.extension().is_some_and(|kind| kind == "rs") && !is_named {
+                wrong.push(format!(
+                    "{} is not in the `main.rs` beside it: its tests do not run",
+                    path.display()
+                ));
             }
         }
     }

@@ -1,16 +1,12 @@
 //! Alerts with a moved clock: raised once, told once, counted, told again, and over once; through crashes, beside other nodes, in storms.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::between::Between;
+use crate::support::world::{TENANT, World, engine, pause, spec};
 use futures_executor::block_on;
 use jiff::SignedDuration;
 use punctual_domain::alert::{self, ALARMS_MAX, Alarm, Alert, On, Subject, To, Which};
@@ -27,8 +23,6 @@ use punctual_engine::{Clock, Engine};
 use punctual_schedule::calendar::Calendar;
 use punctual_store::{Claim, JobFilter, PageRequest, RuleChange, Shards, Store};
 use serde_json::Value;
-use support::between::Between;
-use support::world::{TENANT, World, engine, pause, spec};
 
 fn seconds(count: i64) -> SignedDuration {
     SignedDuration::from_secs(count)

@@ -1,13 +1,9 @@
 //! A run that kills its worker, among others: it alone comes to its cap. On the reference store, with a clock that the test moves.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/between.rs"]
-mod between;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use between::Between;
+use crate::support::between::Between;
 use futures_executor::block_on;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::WorkerId;

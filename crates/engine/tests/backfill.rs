@@ -1,5 +1,4 @@
 //! Backfill with a moved clock, on the reference store: which slots, how fast, once, and never before what is due.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,13 +16,8 @@ use punctual_engine::backfill::{Asked, Refusal, SLOTS_MAX};
 use punctual_engine::{Clock, Error};
 use punctual_store::{PageRequest, RunFilter, Store};
 
-#[path = "support/between.rs"]
-mod between;
-#[path = "support/world.rs"]
-mod world;
-
-use between::Between;
-use world::{TENANT, World, at, pause, spec};
+use crate::support::between::Between;
+use crate::support::world::{TENANT, World, at, pause, spec};
 
 fn asked(from: &str, to: &str) -> Asked {
     Asked { from: at(from), to: at(to), rate: 50, overlap: None }

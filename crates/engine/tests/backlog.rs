@@ -1,13 +1,9 @@
 //! Caps on what waits: requests that are refused, slots that are accounted for, operations that wait.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod world;
-}
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use crate::support::world::{TENANT, World, at, spec};
 use futures_executor::block_on;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, RunId, WorkerId};
@@ -25,7 +21,6 @@ use punctual_engine::backfill::Asked;
 use punctual_engine::fire::Room;
 use punctual_engine::why::When;
 use punctual_store::{Claim, Conclusion, Held, PageRequest, Shards, Store, Subject};
-use support::world::{TENANT, World, at, spec};
 
 const MINUTE: SignedDuration = SignedDuration::from_secs(60);
 

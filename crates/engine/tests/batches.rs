@@ -1,15 +1,11 @@
 //! Batches with a moved clock: one run an item and slot, one message a slot, through kills, lost answers, races, redrives and cancels.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::support::between::Between;
+use crate::support::world::{TENANT, World, at, engine, pause, spec};
 use futures_executor::block_on;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::attempt::Failure;
@@ -28,8 +24,6 @@ use punctual_engine::register::Waiting;
 use punctual_engine::{Clock, Error};
 use punctual_store::{Claim, PageRequest, RunFilter, Shards, Store};
 use serde_json::Value;
-use support::between::Between;
-use support::world::{TENANT, World, at, engine, pause, spec};
 
 /// More than two steps' worth.
 const MANY: usize = 600;

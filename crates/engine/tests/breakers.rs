@@ -1,15 +1,11 @@
 //! Breakers with a moved clock: targets and jobs that fail, are left alone, and come back; targets that never answer.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod world;
-}
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::world::{Counter, TENANT, at, spec};
 use jiff::SignedDuration;
 use punctual_domain::attempt::Failure;
 use punctual_domain::id::{JobId, RunId};
@@ -23,7 +19,6 @@ use punctual_engine::why::When;
 use punctual_engine::{Clock, Engine, ManualClock, Node, Options, Seat};
 use punctual_schedule::Tzdb;
 use punctual_store::{Memory, PageRequest, RunFilter, Store};
-use support::world::{Counter, TENANT, at, spec};
 
 const UNWELL: &str = "http api.example.com";
 

@@ -1,16 +1,12 @@
 //! One change of many jobs or runs, with a moved clock: each once, through crashes, lost answers, races and cancellations;
 //! as they are when their turn comes; without making a slot late.
-#![allow(clippy::unwrap_used, reason = "what is not there fails the test")]
-
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::support::between::Between;
+use crate::support::world::{TENANT, World, at, engine, pause, spec};
 use futures_executor::block_on;
 use jiff::SignedDuration;
 use punctual_domain::bulk::{CancelRuns, Change, ChangeJobs, Jobs};
@@ -23,8 +19,6 @@ use punctual_engine::register::Waiting;
 use punctual_engine::{Clock, Engine, Error, Node, Options};
 use punctual_schedule::Schedule;
 use punctual_store::{Claim, JobFilter, Memory, PageRequest, RunFilter, Shards, Store};
-use support::between::Between;
-use support::world::{TENANT, World, at, engine, pause, spec};
 
 /// More than three steps' worth.
 const MANY: usize = 350;

@@ -1,15 +1,11 @@
 //! Named calendars, with a moved clock: what a change of one does to the jobs that use it, through crashes, lost answers and on two
 //! nodes; what is said about slots that a calendar excludes.
-#![allow(clippy::unwrap_used, reason = "what is not there fails the test")]
-
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::support::between::Between;
+use crate::support::world::{TENANT, World, at, engine, pause, spec};
 use futures_executor::block_on;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::account::What;
@@ -28,8 +24,6 @@ use punctual_engine::why::When;
 use punctual_engine::{Clock, Error};
 use punctual_schedule::calendar::{Calendar, OnExcluded};
 use punctual_store::{JobFilter, Memory, PageRequest, Store};
-use support::between::Between;
-use support::world::{TENANT, World, at, engine, pause, spec};
 
 /// More than three steps' worth.
 const MANY: usize = 350;

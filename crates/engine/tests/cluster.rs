@@ -1,23 +1,18 @@
 //! Several nodes on one store, with a clock that the test moves.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
-
+use crate::support::world;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::between::Between;
+use crate::support::world::{self, at};
 use jiff::SignedDuration;
 use punctual_domain::job::{Spec, Target};
 use punctual_domain::{JobId, Run, TenantId};
 use punctual_engine::{Engine, ManualClock, Node, Options};
 use punctual_schedule::Schedule;
 use punctual_store::{DueQuery, Memory, PageRequest, RunFilter, Shards, Store};
-use support::between::Between;
-use support::world::{self, at};
 
 const SHARDS: u16 = 16;
 const LEASE: Duration = Duration::from_secs(5);

@@ -1,5 +1,4 @@
 //! Jobs that are over: when they are shown as ended, what brings them back, when they go. On the reference store.
-#![allow(clippy::unwrap_used)]
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -17,10 +16,7 @@ use punctual_engine::register::Waiting;
 use punctual_engine::{Clock, Error};
 use punctual_store::{Claim, PageRequest, Shards, Store};
 
-#[path = "support/world.rs"]
-mod world;
-
-use world::{TENANT, World, at, spec};
+use crate::support::world::{TENANT, World, at, spec};
 
 /// Runs everything that waits, with success.
 fn run_all(world: &World) -> usize {

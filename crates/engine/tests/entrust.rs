@@ -1,15 +1,11 @@
 //! Attempts whose receivers answer first and report later, with a moved clock: reports, silence, cancels, kills and lost answers.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::between::Between;
+use crate::support::world::{TENANT, World, engine, spec};
 use futures_executor::block_on;
 use jiff::SignedDuration;
 use punctual_domain::attempt::Failure;
@@ -26,8 +22,6 @@ use punctual_engine::entrust::{Heard, Saying};
 use punctual_engine::pull::End;
 use punctual_engine::{Clock as _, Engine, Error};
 use punctual_store::{Claim, Refused, Shards, Store as _};
-use support::between::Between;
-use support::world::{TENANT, World, engine, spec};
 
 const LEASE: Duration = Duration::from_secs(15);
 const RETRYING: RunState = RunState::Pending(WaitingFor::Retry);

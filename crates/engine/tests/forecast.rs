@@ -1,5 +1,4 @@
 //! Forecasts and crowds, with a moved clock, on the reference store.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,13 +11,8 @@ use punctual_engine::register::{Registered, Waiting};
 use punctual_engine::{Clock, Engine, Node, Options};
 use punctual_schedule::Schedule;
 
-#[path = "support/between.rs"]
-mod between;
-#[path = "support/world.rs"]
-mod world;
-
-use between::{Between, Old};
-use world::{TENANT, World, at, engine, pause, spec};
+use crate::support::between::{Between, Old};
+use crate::support::world::{TENANT, World, at, engine, pause, spec};
 
 async fn ask(engine: &Engine, change: impl FnOnce(&mut Asked)) -> Forecast {
     let mut asked = Asked::default();

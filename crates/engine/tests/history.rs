@@ -1,10 +1,6 @@
 //! What the API asks of the engine: jobs as they are, runs, dead letters, requests made twice.
-#![allow(clippy::unwrap_used, reason = "what is not there fails the test")]
 
-mod support {
-    pub(crate) mod world;
-}
-
+use crate::support::world::{TENANT, World, at, pause, spec};
 use futures_executor::block_on;
 use jiff::SignedDuration;
 use punctual_domain::id::TenantId;
@@ -13,7 +9,6 @@ use punctual_domain::run::RunState;
 use punctual_engine::Error;
 use punctual_engine::history::{JobFilter, PageRequest};
 use punctual_store::Store;
-use support::world::{TENANT, World, at, pause, spec};
 
 #[test]
 fn a_job_shows_when_it_fires_next_and_whether_it_is_over() {

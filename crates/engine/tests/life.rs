@@ -1,5 +1,4 @@
 //! The life of a run with a moved clock: fire, complete, reclaim, on the reference store.
-#![allow(clippy::unwrap_used)]
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -18,10 +17,7 @@ use punctual_engine::fire::{Epochs, Fired, Room};
 use punctual_engine::register::Waiting;
 use punctual_store::{Claim, Held, PageRequest, Refused, Shards, Store};
 
-#[path = "support/world.rs"]
-mod world;
-
-use world::{TENANT, World, at, spec};
+use crate::support::world::{TENANT, World, at, spec};
 
 const LEASE: Duration = Duration::from_secs(10);
 

@@ -1,15 +1,11 @@
 //! Limits of time with a moved clock: windows, deadlines and ages, through the loops of a node and through crashes.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::between::Between;
+use crate::support::world::{Counter, TENANT, World, at, spec};
 use futures_executor::block_on;
 use jiff::SignedDuration;
 use punctual_domain::attempt::Failure;
@@ -26,8 +22,6 @@ use punctual_engine::register::Waiting;
 use punctual_engine::{Clock, Engine, ManualClock, Node, Options, Seat};
 use punctual_schedule::Tzdb;
 use punctual_store::{Memory, PageRequest, RunFilter, Store};
-use support::between::Between;
-use support::world::{Counter, TENANT, World, at, spec};
 
 /// A node and one seat, without room until some is granted.
 struct Running {

@@ -1,14 +1,10 @@
 //! Links with a moved clock: each end of a run triggers the linked job once, through kills, lost answers and redrives.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::support::between::Between;
+use crate::support::world::{TENANT, World, engine, pause, spec};
 use futures_executor::block_on;
 use jiff::SignedDuration;
 use punctual_domain::attempt::{Failure, Output};
@@ -26,8 +22,6 @@ use punctual_store::{
     Cancellation, Claim, DueWhen, Expect, OpenRuns, PageRequest, Put, RunFilter, Shards, Store,
 };
 use serde_json::{Value, json};
-use support::between::Between;
-use support::world::{TENANT, World, engine, pause, spec};
 
 /// A job that runs when it is triggered, with links.
 fn linked(key: &str, links: &[(On, &str)]) -> Spec {

@@ -1,15 +1,11 @@
 //! Dead letters that are told, with a moved clock: through retries, lapses, lost workers and lost answers.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::between::Between;
+use crate::support::world::{TENANT, World, at, engine, spec};
 use futures_executor::block_on;
 use jiff::SignedDuration;
 use punctual_domain::attempt::{Failure, Output};
@@ -23,8 +19,6 @@ use punctual_engine::register::Waiting;
 use punctual_engine::{Clock, Engine, Error};
 use punctual_store::{Claim, Memory, PageRequest, RunFilter, Shards, Store};
 use serde_json::{Value, json};
-use support::between::Between;
-use support::world::{TENANT, World, at, engine, spec};
 
 const LEASE: Duration = Duration::from_secs(10);
 

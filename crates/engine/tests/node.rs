@@ -1,5 +1,4 @@
 //! The loops of a node, on the reference store, with a clock that the test moves.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 use std::time::Duration;

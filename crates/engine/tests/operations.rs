@@ -1,16 +1,12 @@
 //! Operations with a moved clock: steps that are done once, through crashes, races, cancellations and edits.
-#![allow(clippy::unwrap_used, reason = "what is not there fails the test")]
-
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::between::Between;
+use crate::support::world::{TENANT, World, at, pause, spec};
 use futures_executor::block_on;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, OperationId, TenantId, WorkerId};
@@ -25,8 +21,6 @@ use punctual_engine::operations::OperationFilter;
 use punctual_engine::register::Waiting;
 use punctual_engine::{Clock, Error};
 use punctual_store::{Claim, Conclusion, Held, PageRequest, RunFilter, Shards, Store};
-use support::between::Between;
-use support::world::{TENANT, World, at, pause, spec};
 
 /// More than two steps' worth.
 const MANY: usize = 600;

@@ -1,15 +1,11 @@
 //! A node whose store is out of reach for a while, or loses answers: with a clock that the test moves.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::between::Between;
+use crate::support::world::{Counter, TENANT, at, spec};
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::job::{Lane, Spec};
 use punctual_domain::run::{Run, RunState};
@@ -18,8 +14,6 @@ use punctual_domain::{Outcome, Report};
 use punctual_engine::{Clock, Engine, ManualClock, Node, Options, Seat};
 use punctual_schedule::Tzdb;
 use punctual_store::{Memory, PageRequest, RunFilter, Store};
-use support::between::Between;
-use support::world::{Counter, TENANT, at, spec};
 
 const LEASE: Duration = Duration::from_secs(15);
 

@@ -1,6 +1,6 @@
 //! Overlap with a moved clock: what each policy makes of slots, triggers, catch-ups and edits, on the reference store.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
+use crate::support::world;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,7 @@ use punctual_engine::register::Waiting;
 use punctual_engine::{Clock, Error};
 use punctual_store::{Claim, PageRequest, Shards, Store};
 
-#[path = "support/world.rs"]
-mod world;
-
-use world::{TENANT, World, at, spec};
+use crate::support::world::{TENANT, World, at, spec};
 
 const BEHIND: RunState = RunState::Pending(WaitingFor::EarlierRun);
 

@@ -1,5 +1,4 @@
 //! Pauses that end by themselves, with a moved clock, on the reference store.
-#![allow(clippy::unwrap_used)]
 
 use futures_executor::block_on;
 use jiff::{SignedDuration, Timestamp};
@@ -10,10 +9,7 @@ use punctual_engine::Error;
 use punctual_engine::register::{Registered, Waiting};
 use punctual_store::{PageRequest, Store};
 
-#[path = "support/world.rs"]
-mod world;
-
-use world::{TENANT, World, at, pause, spec};
+use crate::support::world::{TENANT, World, at, pause, spec};
 
 fn until(time: &str) -> Pause {
     Pause { until: Some(at(time)), ..pause() }

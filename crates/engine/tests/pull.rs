@@ -1,14 +1,10 @@
 //! Workers elsewhere that ask for runs: who gets what, what gets lost on the way, and what comes late. On the reference store, with a
 //! clock that the test moves.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod between;
-}
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::between::Between;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::WorkerId;
 use punctual_domain::job::{Spec, Target};
@@ -24,7 +20,6 @@ use punctual_engine::{Engine, Entropy, Error, ManualClock, Node, Options, Seat};
 use punctual_schedule::{Schedule, Tzdb};
 use punctual_store::{Memory, PageRequest, RunFilter, Store};
 use punctual_store_embedded::Embedded;
-use support::between::Between;
 
 #[derive(Debug, Default)]
 struct Counter(std::sync::atomic::AtomicU64);

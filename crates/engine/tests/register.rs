@@ -1,5 +1,4 @@
 //! Register with a moved clock, on the reference store.
-#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
@@ -16,10 +15,7 @@ use punctual_engine::{Clock, Error};
 use punctual_schedule::Code;
 use punctual_store::{Claim, PageRequest, RunFilter, Shards, Store, Subject};
 
-#[path = "support/world.rs"]
-mod world;
-
-use world::{TENANT, World, at, pause, spec};
+use crate::support::world::{TENANT, World, at, pause, spec};
 
 #[test]
 fn every_kind_of_schedule_gets_its_first_slot() {

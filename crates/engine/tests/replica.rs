@@ -1,14 +1,10 @@
 //! Lists that are read from a copy of the store which is far behind: here one that has nothing at all. Whatever decides does
 //! not look there.
-#![allow(clippy::unwrap_used, reason = "what is not there fails the test")]
-
-mod support {
-    pub(crate) mod between;
-    pub(crate) mod world;
-}
 
 use std::sync::Arc;
 
+use crate::support::between::{Between, Old};
+use crate::support::world::{TENANT, World, at, pause, spec};
 use futures_executor::block_on;
 use jiff::SignedDuration;
 use punctual_domain::attempt::{Outcome, Report};
@@ -21,8 +17,6 @@ use punctual_engine::Clock;
 use punctual_engine::history::{JobFilter, PageRequest, RunFilter};
 use punctual_engine::register::Waiting;
 use punctual_store::{Claim, Conclusion, Held, Memory, OperationFilter, Shards, Store};
-use support::between::{Between, Old};
-use support::world::{TENANT, World, at, pause, spec};
 
 /// A world whose lists are of long ago.
 fn world() -> World {

@@ -2,7 +2,6 @@
 //!
 //! A kill leaves the files as they are at that moment. So they are copied while the store is open, and the copy is
 //! what the next process opens; the first store is closed afterwards and not looked at again.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,10 +23,7 @@ use punctual_schedule::Tzdb;
 use punctual_store::{Claim, Due, DueQuery, PageRequest, Refused, RunFilter, Shards, Store};
 use punctual_store_embedded::{Embedded, Options, check};
 
-#[path = "support/world.rs"]
-mod world;
-
-use world::{Counter, TENANT, at, spec};
+use crate::support::world::{Counter, TENANT, at, spec};
 
 const LEASE: Duration = Duration::from_secs(10);
 

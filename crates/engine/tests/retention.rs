@@ -1,5 +1,4 @@
 //! What is kept of runs and how much of it is read, with a clock that the test moves; and the defaults of a tenant. On the reference store.
-#![allow(clippy::unwrap_used)]
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,10 +13,7 @@ use punctual_engine::history::RunFilter;
 use punctual_engine::{Clock, Error};
 use punctual_store::{Claim, PageRequest, Shards, Store};
 
-#[path = "support/world.rs"]
-mod world;
-
-use world::{TENANT, World, spec};
+use crate::support::world::{TENANT, World, spec};
 
 /// Runs everything that waits to this outcome.
 fn run_all(world: &World, outcome: Outcome) -> usize {

@@ -1,5 +1,4 @@
 //! Limits with a moved clock: keys of templates, rules of administrators, rates, edits, on the reference store.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -19,10 +18,7 @@ use punctual_engine::register::Waiting;
 use punctual_engine::{Clock, Error};
 use punctual_store::{Claim, Shards, Store};
 
-#[path = "support/world.rs"]
-mod world;
-
-use world::{TENANT, World, spec};
+use crate::support::world::{TENANT, World, spec};
 
 const WAITING: RunState = RunState::Pending(WaitingFor::Limit);
 const READY: RunState = RunState::Pending(WaitingFor::Capacity);

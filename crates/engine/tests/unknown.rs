@@ -1,8 +1,4 @@
 //! Attempts of which nobody knows what they did, with a moved clock: lost workers and broken requests under `retry`, `skip` and `ask`.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/world.rs"]
-mod world;
 
 use std::time::Duration;
 
@@ -20,7 +16,7 @@ use punctual_domain::{Labels, Outcome, Report};
 use punctual_engine::{Clock as _, Error};
 use punctual_store::{Claim, PageRequest, RunFilter, Shards, Store as _};
 
-use world::{TENANT, World, at, spec};
+use crate::support::world::{TENANT, World, at, spec};
 
 const LEASE: Duration = Duration::from_secs(15);
 const ASKING: RunState = RunState::Pending(WaitingFor::Answer);

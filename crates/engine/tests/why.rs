@@ -1,6 +1,6 @@
 //! Why a job did or did not run, and the account of a range, with a moved clock on the reference store.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
+use crate::support::world;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,11 +26,8 @@ use punctual_engine::why::When;
 use punctual_schedule::{Binding, Schedule, Tzdb};
 use punctual_store::{Claim, PageRequest, RunFilter, Shards, Store};
 
-#[path = "support/world.rs"]
-mod world;
-
+use crate::support::world::{TENANT, World, at, spec};
 use punctual_engine::Clock;
-use world::{TENANT, World, at, spec};
 
 fn minutes(count: i64) -> SignedDuration {
     SignedDuration::from_mins(count)

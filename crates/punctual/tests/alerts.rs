@@ -1,19 +1,13 @@
 //! Alerts end to end: the real binary on both stores, killed in between; a webhook, a chat and a mailbox hear of what is not well
 //! once, and once when it is over.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::time::{Duration, Instant};
 
 use punctual_testing::{MailServer, Postgres};
 use serde_json::Value;
 
-use self::hook::Hook;
-use self::server::{Server, command};
+use crate::support::hook::Hook;
+use crate::support::server::{Server, command};
 
 #[test]
 fn everybody_hears_once_of_dead_letters_and_once_that_they_are_over() {

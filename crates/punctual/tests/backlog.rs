@@ -1,9 +1,5 @@
 //! Caps on what waits with the real binary: a queue that nobody serves fills up, requests are refused, slots are accounted
 //! for, and after a bulk cancel everything goes on.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +8,7 @@ use jiff::Timestamp;
 use punctual_testing::Postgres;
 use serde_json::{Value, json};
 
-use self::server::{Answer, Server, call, command};
+use crate::support::server::{Answer, Server, call, command};
 
 /// Runs of a tenant that may wait.
 const CAP: u64 = 20;

@@ -1,11 +1,5 @@
 //! Batches, end to end: the real binary on both stores, killed while items are born and run; each item has one run, so many go on at once,
 //! and the end is told once.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,8 +8,8 @@ use std::time::{Duration, Instant};
 use punctual_testing::Postgres;
 use serde_json::{Value, json};
 
-use self::hook::{Hook, Received};
-use self::server::{Server, command};
+use crate::support::hook::{Hook, Received};
+use crate::support::server::{Server, command};
 
 /// More than a step gives birth to.
 const ITEMS: usize = 300;

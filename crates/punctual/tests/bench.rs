@@ -1,5 +1,4 @@
 //! Scenarios of `punctual bench` in which runs wait, short ones: every slot audited, and who had which turns.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
 

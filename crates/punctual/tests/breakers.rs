@@ -1,12 +1,7 @@
 //! Breakers with the real binary, on both stores: a target that fails is left alone and comes back, also through a kill; one that
 //! never answers leaves room for others.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
-
+use crate::support::server;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -16,8 +11,8 @@ use std::time::{Duration, Instant};
 use punctual_testing::Postgres;
 use serde_json::Value;
 
-use self::hook::Hook;
-use self::server::{Server, command};
+use crate::support::hook::Hook;
+use crate::support::server::{Server, command};
 
 /// Nothing here takes nearly so long.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,8 +1,4 @@
 //! One change of many jobs with the real binary: counted, started, killed in the middle again and again, and done once to each.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +6,7 @@ use jiff::Timestamp;
 use punctual_testing::Postgres;
 use serde_json::{Value, json};
 
-use self::server::{Server, command};
+use crate::support::server::{Server, command};
 
 /// Jobs in one request.
 const BATCH: usize = 1_000;

@@ -1,8 +1,4 @@
 //! Named calendars with the real binary, on both stores: a calendar that closes and opens while jobs use it, through a kill.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_testing::Postgres;
 use serde_json::Value;
 
-use self::server::{Server, command};
+use crate::support::server::{Server, command};
 
 /// Nothing here takes nearly so long.
 const PATIENCE: Duration = Duration::from_secs(90);

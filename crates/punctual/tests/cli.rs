@@ -1,8 +1,4 @@
 //! The commands that ask a server, end to end: the real binary against a real server on a port of its own.
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -12,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use self::server::{Server, command};
+use crate::support::server::{Server, command};
 
 /// A server in a directory of its own, and the commands that ask it.
 struct Remote {

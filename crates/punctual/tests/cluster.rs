@@ -1,8 +1,4 @@
 //! Real nodes on a real database: they share the shards, take over from each other, and fire each slot once.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use punctual_testing::{PgBouncer, Postgres};
 
-use self::server::{Server, command};
+use crate::support::server::{Server, command};
 
 /// Nothing here takes nearly so long.
 const PATIENCE: Duration = Duration::from_secs(60);

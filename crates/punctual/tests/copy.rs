@@ -1,8 +1,4 @@
 //! `punctual copy` with the real binary: an installation moves, also after a kill -9, and goes on where it was.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -12,7 +8,7 @@ use std::time::{Duration, Instant};
 use punctual_testing::Postgres;
 use serde_json::{Value, json};
 
-use self::server::{Server, call, command};
+use crate::support::server::{Server, call, command};
 
 /// Nothing here takes nearly so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,9 +87,9 @@ fn fill(server: &Server, receiver: &TcpListener) -> Seen {
     let key = discard("keyed", json!({"cron": "0 3 * * *", "timezone": "Europe/Zurich"}));
     let answer = call(server.address, "PUT", "/v1/jobs/key/the-key", &[], &key.to_string()).unwrap();
     assert_eq!(answer.status, 201, "{}", answer.body);
-    let paused = register(server, discard("paused", json!({"every": "PT1H"})));
+    let paused = register(server, discard("paused", json!({"at": "2190-01-01T00:00:00Z"})));
     post(server, &format!("/v1/jobs/{paused}/pause"), &json!({"reason": "moving"}));
-    let deleted = register(server, discard("deleted", json!({"every": "PT1H"})));
+    let deleted = register(server, discard("deleted", json!({"at": "2190-01-01T00:00:00Z"})));
     let answer = call(server.address, "DELETE", &format!("/v1/jobs/{deleted}"), &[], "").unwrap();
     assert!((200..300).contains(&answer.status), "{}", answer.body);
     for n in 0..20 {
@@ -223,7 +219,7 @@ fn what_cannot_be_copied_is_named() {
     let (code, _, errors) = run(&["copy", &missing, &other]);
     assert!(code == 1 && errors.contains("no such directory"), "{code}: {errors}");
     let server = Server::start(Path::new(&one));
-    register(&server, discard("job", json!({"every": "PT1H"})));
+    register(&server, discard("job", json!({"at": "2190-01-01T00:00:00Z"})));
     let (status, log) = server.stop();
     assert!(status.success(), "{log}");
     let database = Postgres::shared().database();

@@ -1,15 +1,5 @@
 //! Workers that are cut off, with the real binary: frozen by SIGSTOP, or behind a connection that is cut. Shorter than a lease that
 //! means nothing; longer, the run is another's, and what comes late is refused.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/program.rs"]
-mod program;
-#[path = "support/proxy.rs"]
-mod proxy;
-#[path = "support/puller.rs"]
-mod puller;
-#[path = "support/server.rs"]
-mod server;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,19 +7,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::program::Program;
-use self::proxy::Proxy;
-use self::puller::{Puller, wait_until};
-use self::server::Server;
+use crate::support::program::Program;
+use crate::support::proxy::Proxy;
+use crate::support::puller::{Puller, wait_until};
+use crate::support::server::Server;
 
 /// Where a child finds its server, and where it says what it was given and answered; a test that finds none is not a child.
 const SERVER: &str = "PUNCTUAL_CHILD_PULLS";
 const FOLDER: &str = "PUNCTUAL_CHILD_FOLDER";
-
-#[test]
-fn child_is_a_worker() {
-    program::run();
-}
 
 /// Takes a run, lists it until it is told to report, and keeps the answer.
 #[test]
@@ -59,7 +44,7 @@ fn read(folder: &Path, name: &str) -> Value {
 }
 
 fn run_of(server: &Server, handler: &str, payload: &Value) -> String {
-    let body = json!({"schedule": {"every": "PT24H"}, "queue": "cut", "timeout": "PT1H", "payload": payload,
+    let body = json!({"schedule": {"at": "2190-01-01T00:00:00Z"}, "queue": "cut", "timeout": "PT1H", "payload": payload,
         "target": {"worker": {"handler": handler}}});
     let job = server.post("/v1/jobs", &body.to_string());
     assert_eq!(job.status, 201, "{}", job.body);
@@ -78,7 +63,7 @@ fn what_a_frozen_worker_reports_is_refused_when_the_run_has_ended_elsewhere() {
     let server = Server::start_with(data.path(), &["--lease", "3"]);
     let id = run_of(&server, "quick", &json!(7));
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_reports_when_it_is_told", "--nocapture"])
+        .args(["--exact", "cut_off::child_reports_when_it_is_told", "--nocapture"])
         .env(SERVER, server.address.to_string())
         .env(FOLDER, folder.path())
         .stdout(Stdio::null())

@@ -1,8 +1,4 @@
 //! Disks that are full and files that are damaged, as a user meets them: the real binary.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +8,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use self::server::{Answer, Server, call};
+use crate::support::server::{Answer, Server, call};
 
 /// Where a child finds its small disk; a test that finds none is not a child.
 const DISK: &str = "PUNCTUAL_CHILD_DISK";
@@ -32,7 +28,7 @@ fn a_full_disk_takes_nothing_loses_nothing_and_is_found_well_again() {
     let output = Command::new("unshare")
         .args([namespaces, "sh", "-c", &mount, "sh"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "child_fills_the_disk", "--nocapture"])
+        .args(["--exact", "disk::child_fills_the_disk", "--nocapture"])
         .env(DISK, directory.path())
         .output()
         .unwrap();
@@ -53,7 +49,7 @@ fn child_fills_the_disk() {
     assert_eq!(ticking.status, 201, "{}", ticking.body);
     let ticking = ticking.json();
     let large = json!({
-        "name": "large", "schedule": {"every": "PT24H"}, "target": {"discard": {}}, "payload": "x".repeat(50_000),
+        "name": "large", "schedule": {"at": "2190-01-01T00:00:00Z"}, "target": {"discard": {}}, "payload": "x".repeat(50_000),
     });
     let large = large.to_string();
     let mut known: Vec<String> = Vec::new();
@@ -185,7 +181,7 @@ fn damaged_data_is_refused_at_the_start_and_named() {
     let (whole, data) = (directory.path().join("whole"), directory.path().join("data"));
     let server = Server::start(&whole);
     for _ in 0..20 {
-        let job = json!({"name": "a", "schedule": {"every": "PT24H"}, "target": {"discard": {}}});
+        let job = json!({"name": "a", "schedule": {"at": "2190-01-01T00:00:00Z"}, "target": {"discard": {}}});
         assert_eq!(server.post("/v1/jobs", &job.to_string()).status, 201);
     }
     server.kill();

@@ -1,5 +1,4 @@
 //! Every command shown in a document is run, and must print what the document shows.
-#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,5 @@
 //! An hour of downtime under every catch-up policy, with the real binary: each slot of it ran or is in the ledger, once, and those ran
 //! that the policy says. The hour passes on the clocks of the server and of PostgreSQL.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +7,7 @@ use jiff::Timestamp;
 use punctual_testing::{Clock, Postgres};
 use serde_json::Value;
 
-use self::server::Server;
+use crate::support::server::Server;
 
 const HOUR: i64 = 3_600;
 

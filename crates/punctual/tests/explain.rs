@@ -1,5 +1,4 @@
 //! `punctual explain` with the real binary: every row of the table, and what people see.
-#![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};
 

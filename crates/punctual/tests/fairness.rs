@@ -1,9 +1,5 @@
 //! Who goes first when there is not room for all, with the real binary on both stores: lanes have their shares, and a tenant with very
 //! many runs does not hold up another. Orders are compared, not times.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -13,7 +9,7 @@ use jiff::Timestamp;
 use punctual_testing::Postgres;
 use serde_json::Value;
 
-use self::server::{Server, call, command};
+use crate::support::server::{Server, call, command};
 
 /// Nothing here takes nearly so long.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -1,13 +1,9 @@
 //! Forecasts and hints, end to end: the real binary against a real server.
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/server.rs"]
-mod server;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use self::server::{Server, command};
+use crate::support::server::{Server, command};
 
 struct Remote {
     server: Server,

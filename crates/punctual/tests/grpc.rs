@@ -1,9 +1,5 @@
 //! A worker of the Rust client over gRPC, beside the real binary, on both stores: it is given runs on its stream, keeps what it holds
 //! through a restart and a kill of the server, is told to stop, and leaves well.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +11,7 @@ use punctual_testing::Postgres;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 
-use self::server::{Server, call};
+use crate::support::server::{Server, call};
 
 /// Nothing here takes nearly so long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -31,7 +27,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// A job of a handler, and a run of it.
 fn run_of(server: &Server, handler: &str) -> String {
     let body = format!(
-        r#"{{"schedule":{{"every":"PT1H"}},"queue":"streamed","target":{{"worker":{{"handler":"{handler}"}}}},
+        r#"{{"schedule":{{"at": "2190-01-01T00:00:00Z"}},"queue":"streamed","target":{{"worker":{{"handler":"{handler}"}}}},
             "retry":{{"backoff":"fixed","base":"PT0.1S"}},"timeout":"PT1H"}}"#
     );
     let job = server.post("/v1/jobs", &body);

@@ -1,5 +1,4 @@
 //! Punctual inside a program: what handlers say is kept, and the next attempt goes on with it, also after a restart.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 use std::time::Duration;

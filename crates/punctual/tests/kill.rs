@@ -1,10 +1,4 @@
 //! kill -9 at random moments under load: nothing that was acknowledged is lost, no slot is fired twice or not at all.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -16,8 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_testing::Postgres;
 use serde_json::Value;
 
-use self::hook::Hook;
-use self::server::{Server, call};
+use crate::support::hook::Hook;
+use crate::support::server::{Server, call};
 
 const KILLS: usize = 50;
 

@@ -1,10 +1,4 @@
 //! Links, end to end: the real binary on both stores, killed while ends are followed; each end makes one linked run, with the output.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,8 +7,8 @@ use std::time::{Duration, Instant};
 use punctual_testing::Postgres;
 use serde_json::Value;
 
-use self::hook::{Hook, Received};
-use self::server::{Server, command};
+use crate::support::hook::{Hook, Received};
+use crate::support::server::{Server, command};
 
 /// Runs that are triggered, a third of which fail.
 const RUNS: usize = 24;

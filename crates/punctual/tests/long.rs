@@ -1,33 +1,20 @@
 //! Runs that last many leases, on three nodes and PostgreSQL: they go on through restarts of every node, one after the other and all at
 //! once, and through the death of their worker where they were.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/program.rs"]
-mod program;
-#[path = "support/proxy.rs"]
-mod proxy;
-#[path = "support/server.rs"]
-mod server;
 
 use std::path::Path;
 
 use punctual_testing::Postgres;
 use serde_json::{Value, json};
 
-use self::program::{Program, wait_until};
-use self::proxy::Proxy;
-use self::server::{Server, call};
+use crate::support::program::{Program, wait_until};
+use crate::support::proxy::Proxy;
+use crate::support::server::{Server, call};
 
 /// The shortest lease there is, in seconds.
 const LEASE: u64 = 3;
 
 /// Of a tenth of a second each: more than fifty leases.
 const STEPS: u64 = 51 * LEASE * 10;
-
-#[test]
-fn child_is_a_worker() {
-    program::run();
-}
 
 /// Three nodes of one database.
 struct Cluster {
@@ -66,7 +53,7 @@ impl Cluster {
 
 /// A run of so many steps.
 fn run_of(server: &Server, steps: u64) -> String {
-    let body = json!({"schedule": {"every": "PT24H"}, "queue": "long", "timeout": "PT1H",
+    let body = json!({"schedule": {"at": "2190-01-01T00:00:00Z"}, "queue": "long", "timeout": "PT1H",
         "payload": {"steps": steps}, "target": {"worker": {"handler": "steps"}}});
     let job = server.post("/v1/jobs", &body.to_string());
     assert_eq!(job.status, 201, "{}", job.body);

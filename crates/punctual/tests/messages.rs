@@ -1,10 +1,4 @@
 //! Dead letters that are told, end to end: the real binary on both stores, a job that fails and a receiver that hears of it.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,8 +6,8 @@ use std::time::{Duration, Instant};
 use punctual_testing::Postgres;
 use serde_json::Value;
 
-use self::hook::{Hook, Received};
-use self::server::{Server, command};
+use crate::support::hook::{Hook, Received};
+use crate::support::server::{Server, command};
 
 #[test]
 fn a_receiver_hears_of_every_dead_letter_once() {

@@ -1,10 +1,4 @@
 //! `/metrics` of the real binary: every figure that is promised is there, and moves.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,8 +6,8 @@ use std::time::{Duration, Instant};
 use punctual_testing::Postgres;
 use serde_json::{Value, json};
 
-use self::hook::Hook;
-use self::server::{Server, call};
+use crate::support::hook::Hook;
+use crate::support::server::{Server, call};
 
 /// The figures as Prometheus reads them.
 struct Figures(String);

@@ -1,13 +1,9 @@
 //! `punctual migrate` and `serve --no-migrate`, with the real binary.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use punctual_testing::Postgres;
 use serde_json::Value;
 
-use self::server::{Server, command};
+use crate::support::server::{Server, command};
 
 /// Runs a command: its exit code and what it printed.
 fn run(words: &[&str]) -> (i32, String, String) {

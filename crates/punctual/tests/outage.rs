@@ -1,10 +1,4 @@
 //! The database goes away under the real binary, and comes back: nothing is lost, doubled or left to people.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,8 +8,8 @@ use punctual_testing::Postgres;
 use punctual_testing::postgres::free_port;
 use serde_json::{Value, json};
 
-use self::hook::Hook;
-use self::server::{Answer, Server, call};
+use crate::support::hook::Hook;
+use crate::support::server::{Answer, Server, call};
 
 /// Seconds; the least there is.
 const LEASE: &str = "3";

@@ -1,11 +1,5 @@
 //! Every overlap policy through kill -9, with the real binary: every slot runs once or is in the ledger, and runs of a job
 //! that must not overlap do not; a backfill under way goes on where it was.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_testing::Postgres;
 use serde_json::Value;
 
-use self::hook::Hook;
-use self::server::Server;
+use crate::support::hook::Hook;
+use crate::support::server::Server;
 
 const KILLS: usize = 8;
 

@@ -1,29 +1,18 @@
 //! A run that kills its worker, among many others, with the real binary on both stores: the worker is a process that dies by SIGKILL
 //! whenever it handles that run. Only that run ends as a dead letter.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/program.rs"]
-mod program;
-#[path = "support/server.rs"]
-mod server;
 
 use std::path::Path;
 
 use punctual_testing::Postgres;
 use serde_json::{Value, json};
 
-use self::program::{Program, wait_until};
-use self::server::{Server, command};
+use crate::support::program::{Program, wait_until};
+use crate::support::server::{Server, command};
 
 const NEIGHBOURS: usize = 30;
 
-#[test]
-fn child_is_a_worker() {
-    program::run();
-}
-
 fn job(server: &Server, payload: &str) -> String {
-    let body = json!({"schedule": {"every": "PT24H"}, "queue": "mail", "payload": payload,
+    let body = json!({"schedule": {"at": "2190-01-01T00:00:00Z"}, "queue": "mail", "payload": payload,
         "target": {"worker": {"handler": "poison"}}});
     let answer = server.post("/v1/jobs", &body.to_string());
     assert_eq!(answer.status, 201, "{}", answer.body);

@@ -1,11 +1,5 @@
 //! Workers that pull, beside the real binary, on both stores: what they hold survives restarts and kills of every server, and goes to
 //! others when they are silent; each run ends once.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/puller.rs"]
-mod puller;
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,12 +10,12 @@ use punctual_client::{Client, Options, Worker};
 use punctual_testing::Postgres;
 use serde_json::json;
 
-use self::puller::{PATIENCE, Puller, wait_until};
-use self::server::{Server, command};
+use crate::support::puller::{PATIENCE, Puller, wait_until};
+use crate::support::server::{Server, command};
 
 fn register(server: &Server, queue: &str, more: &str) -> String {
     let body = format!(
-        r#"{{"name":"long","schedule":{{"every":"PT1H"}},"queue":"{queue}","target":{{"worker":{{"handler":"x"}}}},"timeout":"PT1H"{more}}}"#
+        r#"{{"name":"long","schedule":{{"at": "2190-01-01T00:00:00Z"}},"queue":"{queue}","target":{{"worker":{{"handler":"x"}}}},"timeout":"PT1H"{more}}}"#
     );
     let answer = server.post("/v1/jobs", &body);
     assert_eq!(answer.status, 201, "{}", answer.body);
@@ -254,7 +248,7 @@ fn worker(server: &Server) -> Worker {
 
 fn registered(server: &Server, handler: &str) -> String {
     let body = format!(
-        r#"{{"schedule":{{"every":"PT1H"}},"queue":"rust","target":{{"worker":{{"handler":"{handler}"}}}},
+        r#"{{"schedule":{{"at": "2190-01-01T00:00:00Z"}},"queue":"rust","target":{{"worker":{{"handler":"{handler}"}}}},
             "retry":{{"backoff":"fixed","base":"PT0.1S"}}}}"#
     );
     let answer = server.post("/v1/jobs", &body);
@@ -327,7 +321,7 @@ fn the_rust_worker_resumes_cancels_and_drains() {
 fn a_worker_in_ten_lines() {
     let data = tempfile::tempdir().unwrap();
     let server = Server::start_with(data.path(), &[]);
-    let body = r#"{"schedule":{"every":"PT1H"},"queue":"emails","target":{"worker":{"handler":"welcome"}},"payload":{"n":7}}"#;
+    let body = r#"{"schedule":{"at": "2190-01-01T00:00:00Z"},"queue":"emails","target":{"worker":{"handler":"welcome"}},"payload":{"n":7}}"#;
     let job = server.post("/v1/jobs", body).json()["id"].as_str().unwrap().to_string();
     let run = trigger(&server, &job);
     // Built with all tests; by itself: cargo test -p punctual --examples --test pull

@@ -1,8 +1,4 @@
 //! A hundred thousand dead letters redriven through a kill -9, with the real binary: each goes on once, and all of them end well.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +10,7 @@ use jiff::Timestamp;
 use punctual_testing::Postgres;
 use serde_json::Value;
 
-use self::server::Server;
+use crate::support::server::Server;
 
 const LETTERS: u64 = 100_000;
 

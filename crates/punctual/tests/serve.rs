@@ -1,17 +1,11 @@
 //! The server as a user meets it: the real binary, its API and the callbacks it makes.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use self::hook::{Hook, Received};
-use self::server::{Server, call};
+use crate::support::hook::{Hook, Received};
+use crate::support::server::{Server, call};
 
 /// Waits for something to become true; how long it takes is not the point.
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

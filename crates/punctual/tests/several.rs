@@ -1,8 +1,4 @@
 //! Real nodes on two databases: shards move between them while jobs are created, triggered, fired and completed.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +8,7 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use punctual_testing::Postgres;
 
-use self::server::{Server, command};
+use crate::support::server::{Server, command};
 
 /// Nothing here takes nearly so long.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,11 +1,5 @@
 //! Limits through a hundred kills, with the real binary: never more run at once than are allowed, and in the end nobody holds a
 //! permit and nobody waits for one.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +8,8 @@ use punctual_store_postgres::{Options, check};
 use punctual_testing::Postgres;
 use serde_json::Value;
 
-use self::hook::Hook;
-use self::server::Server;
+use crate::support::hook::Hook;
+use crate::support::server::Server;
 
 const KILLS: usize = 100;
 

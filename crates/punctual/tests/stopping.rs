@@ -1,13 +1,5 @@
 //! What is told to stop, with the real binary: a request under way is broken off when its run is cancelled; a worker process, and a node,
 //! that get SIGTERM lose nothing.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/program.rs"]
-mod program;
-#[path = "support/server.rs"]
-mod server;
 
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -15,14 +7,9 @@ use std::sync::mpsc;
 
 use serde_json::{Value, json};
 
-use self::hook::Hook;
-use self::program::{PATIENCE, Program, wait_until};
-use self::server::Server;
-
-#[test]
-fn child_is_a_worker() {
-    program::run();
-}
+use crate::support::hook::Hook;
+use crate::support::program::{PATIENCE, Program, wait_until};
+use crate::support::server::Server;
 
 fn job(server: &Server, body: &Value) -> String {
     let answer = server.post("/v1/jobs", &body.to_string());
@@ -61,7 +48,10 @@ fn a_cancelled_run_breaks_its_request_off() {
         tell.send("broken off").unwrap();
     });
     let target = json!({"http": {"url": url}});
-    let job = job(&server, &json!({"schedule": {"every": "PT24H"}, "target": target, "timeout": "PT1H"}));
+    let job = job(
+        &server,
+        &json!({"schedule": {"at": "2190-01-01T00:00:00Z"}, "target": target, "timeout": "PT1H"}),
+    );
     let id = trigger(&server, &job);
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "begun");
     assert_eq!(server.post(&format!("/v1/runs/{id}/cancel"), "").status, 200);
@@ -77,7 +67,10 @@ fn a_cancelled_run_is_stopped_in_a_worker_process() {
     for start in [Program::start, Program::start_grpc] {
         let worker = start(&server.url(), "stop");
         let target = json!({"worker": {"handler": "endless"}});
-        let job = job(&server, &json!({"schedule": {"every": "PT24H"}, "queue": "stop", "target": target}));
+        let job = job(
+            &server,
+            &json!({"schedule": {"at": "2190-01-01T00:00:00Z"}, "queue": "stop", "target": target}),
+        );
         let id = trigger(&server, &job);
         wait_until("it has begun", || run(&server, &id)["progress"]["percent"] == 1);
         assert_eq!(server.post(&format!("/v1/runs/{id}/cancel"), "").status, 200);
@@ -95,7 +88,7 @@ fn a_worker_process_that_gets_sigterm_ends_what_it_has_and_takes_nothing_more() 
         let target = json!({"worker": {"handler": "steps"}});
         let job = job(
             &server,
-            &json!({"schedule": {"every": "PT24H"}, "queue": "drain", "target": target, "payload": {"steps": 20}}),
+            &json!({"schedule": {"at": "2190-01-01T00:00:00Z"}, "queue": "drain", "target": target, "payload": {"steps": 20}}),
         );
         let first: Vec<String> = (0..5).map(|_| trigger(&server, &job)).collect();
         let worker = start(&server.url(), "drain");
@@ -121,7 +114,7 @@ fn a_node_that_gets_sigterm_under_load_loses_nothing_and_does_nothing_twice() {
     let hook = Hook::start();
     let mut server = Server::start_with(data.path(), &["--grace", "30"]);
     let target = json!({"http": {"url": format!("{}/slow", hook.url)}});
-    let job = job(&server, &json!({"schedule": {"every": "PT24H"}, "target": target}));
+    let job = job(&server, &json!({"schedule": {"at": "2190-01-01T00:00:00Z"}, "target": target}));
     let mut runs = Vec::new();
     for _ in 0..2 {
         let before = hook.received().len();

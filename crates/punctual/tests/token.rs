@@ -1,11 +1,5 @@
 //! Receivers that answer first and report later, beside the real binary, on both stores: by their token alone, through restarts and kills,
 //! with no worker kept busy; an expired, used, forged or foreign token does nothing.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,8 +7,8 @@ use std::time::{Duration, Instant};
 use punctual_testing::Postgres;
 use serde_json::{Value, json};
 
-use self::hook::Hook;
-use self::server::{Server, call, command};
+use crate::support::hook::Hook;
+use crate::support::server::{Server, call, command};
 
 /// Nothing here takes nearly so long.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,11 +1,5 @@
 //! Attempts of which nobody knows what they did, with the real binary, on both stores: under `skip` a receiver sees a run at most once,
 //! through kill -9, resets and timeouts in the middle of a request; under `ask` somebody is asked, and answers.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -17,8 +11,8 @@ use std::time::{Duration, Instant};
 use punctual_testing::Postgres;
 use serde_json::Value;
 
-use self::hook::Hook;
-use self::server::{Server, command};
+use crate::support::hook::Hook;
+use crate::support::server::{Server, command};
 
 /// Nothing here takes nearly so long.
 const PATIENCE: Duration = Duration::from_secs(120);

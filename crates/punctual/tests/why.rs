@@ -1,17 +1,11 @@
 //! `punctual job why` with the real binary, on both stores: what the guide shows is what it prints.
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/hook.rs"]
-mod hook;
-#[path = "support/server.rs"]
-mod server;
 
 use std::time::{Duration, Instant};
 
 use punctual_testing::Postgres;
 
-use self::hook::Hook;
-use self::server::{Server, command};
+use crate::support::hook::Hook;
+use crate::support::server::{Server, command};
 
 /// Nothing here takes nearly so long.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,13 +1,9 @@
 //! Start, end, completion and spread: the edges of a schedule, to the millisecond.
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/plan.rs"]
-mod plan;
 
 use std::time::Duration;
 
+use crate::support::plan::{Plan, at};
 use jiff::Timestamp;
-use plan::{Plan, at};
 use punctual_schedule::calendar::OnExcluded;
 use punctual_schedule::{Progress, Seed};
 

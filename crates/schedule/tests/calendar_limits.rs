@@ -1,5 +1,4 @@
 //! What a calendar and a schedule may hold at most, and calendars as parts.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 

@@ -1,11 +1,7 @@
 //! Calendars row by row: windows that overlap, weekdays both ways, leap days, moves over months and years,
 //! clock changes inside a stretch.
-#![allow(clippy::unwrap_used)]
 
-#[path = "support/plan.rs"]
-mod plan;
-
-use plan::{Plan, rows};
+use crate::support::plan::{Plan, rows};
 use punctual_schedule::calendar::OnExcluded;
 
 #[test]

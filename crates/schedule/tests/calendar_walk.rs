@@ -3,20 +3,16 @@
 //! The wall times come from the same schedule in UTC without calendars, so that only calendars and moves are
 //! compared; jiff says which instants a wall time is. Forwards, backwards and counted, the engine must find
 //! exactly the slots of the walk.
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/plan.rs"]
-mod plan;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::support::plan::{Plan, at};
 use fastrand::Rng;
 use jiff::civil::{Date, DateTime, Time, date};
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp, ToSpan};
-use plan::{Plan, at};
 use punctual_schedule::calendar::{Calendar, Calendars, OnExcluded};
 use punctual_schedule::{Binding, Timetable, Tzdb};
 

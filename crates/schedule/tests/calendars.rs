@@ -1,5 +1,4 @@
 //! Calendars, bounds and spread: what narrows or moves the slots of a schedule.
-#![allow(clippy::unwrap_used)]
 
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -1,10 +1,6 @@
 //! Where a change of the clock meets something that happens once: which pass, which day, which note.
-#![allow(clippy::unwrap_used)]
 
-#[path = "support/plan.rs"]
-mod plan;
-
-use plan::{Plan, at};
+use crate::support::plan::{Plan, at};
 use punctual_schedule::DstNote;
 use punctual_schedule::dst::{Gap, Overlap};
 

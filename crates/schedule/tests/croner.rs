@@ -1,6 +1,8 @@
 //! Against croner, the nearest crate: the same slots, except where a rule says why not.
-#![allow(clippy::unwrap_used)]
 
+use crate::support::generate;
+use crate::support::interpreter;
+use crate::support::zones;
 use std::collections::BTreeMap;
 
 use croner::parser::{CronParser, Seconds, Year};
@@ -9,14 +11,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use punctual_schedule::{Binding, Schedule, Tzdb};
 
-#[path = "support/generate.rs"]
-mod generate;
-#[path = "support/interpreter.rs"]
-mod interpreter;
-#[path = "support/zones.rs"]
-mod zones;
-
-use generate::Fields;
+use crate::support::generate::Fields;
 
 const CASES: u32 = 200_000;
 const SEED: u64 = 20_261_115;

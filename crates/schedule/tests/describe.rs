@@ -1,5 +1,4 @@
 //! What people read: descriptions, warnings and notes.
-#![allow(clippy::unwrap_used)]
 
 use jiff::Timestamp;
 use punctual_schedule::{Binding, Schedule, Timetable, Tzdb, dst};

@@ -1,5 +1,4 @@
 //! Where schedules end, whatever their kind.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 use std::time::Duration;

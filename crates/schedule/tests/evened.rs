@@ -1,5 +1,4 @@
 //! What all jobs with an `H` have together: every slot that one of them has, and its share of them.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 

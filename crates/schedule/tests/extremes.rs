@@ -1,5 +1,4 @@
 //! Every question at the ends of time: an answer or none, never a panic.
-#![allow(clippy::unwrap_used)]
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_schedule::{Binding, Schedule, Tzdb};

@@ -2,7 +2,6 @@
 //!
 //! A short random run with every test run; `cargo bolero test` drives the same targets with a
 //! coverage-guided fuzzer for as long as one likes.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

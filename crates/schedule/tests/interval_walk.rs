@@ -1,15 +1,11 @@
 //! Intervals where they are hardest, against counting one by one with jiff: around clock changes, with
 //! milliseconds and a number of repeats, centuries from their start, and at the end of 2199.
-#![allow(clippy::unwrap_used)]
 
-#[path = "support/plan.rs"]
-mod plan;
-
+use crate::support::plan::{Plan, at};
 use fastrand::Rng;
 use jiff::civil::{DateTime, date};
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Span, Timestamp};
-use plan::{Plan, at};
 use punctual_schedule::dst::{Gap, Overlap};
 use punctual_schedule::{Binding, Timetable, Tzdb};
 

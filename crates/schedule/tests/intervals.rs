@@ -1,5 +1,4 @@
 //! Intervals against a plain reading with jiff: slot k is start + k periods, one by one.
-#![allow(clippy::unwrap_used)]
 
 use fastrand::Rng;
 use jiff::civil::DateTime;

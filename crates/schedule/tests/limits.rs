@@ -1,12 +1,8 @@
 //! The limits of what is read: the last value that is taken and the first that is not.
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/plan.rs"]
-mod plan;
 
 use std::collections::BTreeSet;
 
-use plan::{Plan, at};
+use crate::support::plan::{Plan, at};
 use punctual_schedule::cron::Dialect;
 use punctual_schedule::{Code, Schedule, Seed, TEXT_MAX};
 

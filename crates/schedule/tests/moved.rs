@@ -1,5 +1,4 @@
 //! Slots that calendars move, against moving each by itself, one day at a time.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

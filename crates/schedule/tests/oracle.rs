@@ -4,23 +4,15 @@
 //! and shared by a group of random expressions. Forwards, backwards and counted, the engine must
 //! find exactly the slots that the walk finds. `PUNCTUAL_SEED=n` makes window n the first one.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/generate.rs"]
-mod generate;
-#[path = "support/interpreter.rs"]
-mod interpreter;
-#[path = "support/oracle.rs"]
-mod oracle;
-#[path = "support/zones.rs"]
-mod zones;
-
+use crate::support::generate;
+use crate::support::generate::Fields;
+use crate::support::interpreter;
+use crate::support::oracle::{Gap, Overlap, POLICIES, Window};
+use crate::support::zones;
+use crate::support::zones::{Zone, Zones};
 use fastrand::Rng;
-use generate::Fields;
 use jiff::{SignedDuration, Timestamp};
-use oracle::{Gap, Overlap, POLICIES, Window};
 use punctual_schedule::{Binding, Schedule, Timetable, Tzdb, dst};
-use zones::{Zone, Zones};
 
 #[test]
 fn slots_of_whole_minutes_equal_those_of_a_walk_over_thirty_days() {

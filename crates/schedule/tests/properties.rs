@@ -4,19 +4,14 @@
 //! backwards and counted. `PUNCTUAL_PROPERTY_CASES` says how many random cases to try (200,000
 //! unless told); `PUNCTUAL_SEED=n` makes case n the first one.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/generate.rs"]
-mod generate;
-#[path = "support/zones.rs"]
-mod zones;
-
+use crate::support::generate;
+use crate::support::generate::Fields;
+use crate::support::zones;
+use crate::support::zones::{Zone, Zones};
 use fastrand::Rng;
-use generate::Fields;
 use jiff::{SignedDuration, Timestamp, civil::DateTime};
 use punctual_schedule::{Binding, Schedule, Timetable, Tzdb, dst};
 use std::ops::Range;
-use zones::{Zone, Zones};
 
 #[test]
 fn the_answers_of_every_timetable_agree_with_one_another() {

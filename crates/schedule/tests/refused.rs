@@ -1,5 +1,4 @@
 //! What is refused, and whether the message names the field, the place and the way out.
-#![allow(clippy::unwrap_used)]
 
 use punctual_schedule::cron::Dialect;
 use punctual_schedule::{Binding, Code, Schedule, Tzdb};

@@ -1,5 +1,4 @@
 //! Calendars on any clock, against the plainest reading of them: every bare slot judged by itself.
-#![allow(clippy::unwrap_used)]
 
 use std::slice::from_ref;
 use std::sync::Arc;

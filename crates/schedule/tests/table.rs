@@ -1,5 +1,4 @@
 //! Every case of `testdata/`, forwards, backwards, counted and from within the hour before.
-#![allow(clippy::unwrap_used)]
 
 use std::str::FromStr;
 

@@ -1,5 +1,4 @@
 //! A new version of the time zone database: what changes, and nothing else.
-#![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,5 @@
 //! How long the slowest call takes, over schedules and calendars made to be slow. Prints, never judges: a time
 //! says as much about the machine as about the code. The budget is 5 ms a call in a release build.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

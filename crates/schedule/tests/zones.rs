@@ -1,13 +1,9 @@
 //! Where a zone comes from: offsets, the system's files, versions, and zones that only one database has.
-#![allow(clippy::unwrap_used)]
-
-#[path = "support/plan.rs"]
-mod plan;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plan::{Plan, at};
+use crate::support::plan::{Plan, at};
 use punctual_schedule::{Source, Tzdb, ZoneChange};
 
 /// A directory of zone files, removed in the end.

@@ -1,7 +1,6 @@
 //! The URL reader and the signature verifier against garbage: no panic, and what is read has one
 //! reading. A short random run with every test run; `cargo bolero test` goes on for as long as one
 //! likes.
-#![allow(clippy::unwrap_used)]
 
 use std::net::IpAddr;
 

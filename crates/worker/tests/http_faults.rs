@@ -1,18 +1,17 @@
 //! Receivers that misbehave: what the answer says, and whether the call can have had an effect.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{
+    LONG, Receiver, SHORT, call, client, options, read_request, reset, target, until_closed,
+};
 use punctual_worker::targets::http::{
     Answer, BoxFuture, Call, Cause, Client, Dialer, Headers, Method, Options, Phase, Resolver, Secret, names,
     sign,
 };
-use support::{LONG, Receiver, SHORT, call, client, options, read_request, reset, target, until_closed};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -264,7 +263,7 @@ async fn a_name_without_an_address_and_a_silent_resolver_are_told_apart() {
         }
     }
     let (target, headers) = (target("http://nowhere.example:8080/"), Headers::default());
-    let nobody = Client::new(Options { resolver: support::TestResolver::new(&[&[]]), ..options() });
+    let nobody = Client::new(Options { resolver: crate::support::TestResolver::new(&[&[]]), ..options() });
     let failure = nobody.unwrap().send(&call(&target, &headers)).await.result.unwrap_err();
     assert_eq!(failure.to_string(), "look up `nowhere.example`: it has no address");
 

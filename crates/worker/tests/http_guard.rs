@@ -1,14 +1,11 @@
 //! The guard as the only way out: hostile URLs, rebinding names, tenants. Nothing here can reach
 //! another machine: the dialer leads every address to a listener of the test.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::support::{Receiver, TestDialer, TestResolver, call, target};
 use punctual_worker::targets::http::{Cause, Client, Headers, Options, Policy, Target};
-use support::{Receiver, TestDialer, TestResolver, call, target};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 const OK_AND_CLOSE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
@@ -117,7 +114,7 @@ async fn a_name_that_changes_its_address_is_dialled_only_where_it_was_judged() {
 #[tokio::test]
 async fn a_tenant_cannot_use_a_connection_that_only_another_may_open() {
     let receiver = Receiver::answering(OK).await;
-    let client = support::client();
+    let client = crate::support::client();
     let (target, headers) = (target(&receiver.url()), Headers::default());
     assert_eq!(client.send(&call(&target, &headers)).await.result.unwrap().status, 200);
 
@@ -129,7 +126,7 @@ async fn a_tenant_cannot_use_a_connection_that_only_another_may_open() {
 
     // The same for a name, where only the connection's address can tell.
     let url = format!("http://inner.example:{}/", receiver.address.port());
-    let by_name = support::target(&url);
+    let by_name = crate::support::target(&url);
     assert!(client.send(&call(&by_name, &headers)).await.result.is_ok());
     let mut second = call(&by_name, &headers);
     second.tenant_policy = Some(&strict);
@@ -147,7 +144,7 @@ async fn all_addresses_are_judged_and_the_next_is_tried_when_one_is_dead() {
     let receiver = Receiver::answering(OK).await;
     // Nobody listens on 127.0.0.2.
     let resolver = TestResolver::new(&[&["127.0.0.2", "127.0.0.1"]]);
-    let client = Client::new(Options { resolver, ..support::options() }).unwrap();
+    let client = Client::new(Options { resolver, ..crate::support::options() }).unwrap();
     let target = target(&format!("http://two.example:{}/", receiver.address.port()));
     let answer = client.send(&call(&target, &Headers::default())).await;
     assert_eq!(answer.remote, Some(receiver.address));
@@ -160,13 +157,15 @@ async fn proxy_settings_of_the_environment_are_not_read() {
     const TARGET: &str = "PUNCTUAL_TEST_TARGET";
     if let Ok(url) = std::env::var(TARGET) {
         let target = target(&url);
-        let answer = support::client().send(&call(&target, &Headers::default())).await;
+        let answer = crate::support::client().send(&call(&target, &Headers::default())).await;
         assert_eq!(answer.result.unwrap().status, 200);
         return;
     }
     let (receiver, proxy) = (Receiver::answering(OK).await, Receiver::answering(OK).await);
     let mut child = tokio::process::Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "proxy_settings_of_the_environment_are_not_read"]).env(TARGET, receiver.url());
+    child
+        .args(["--exact", "http_guard::proxy_settings_of_the_environment_are_not_read"])
+        .env(TARGET, receiver.url());
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
         child.env(name, format!("http://{}", proxy.address));
     }

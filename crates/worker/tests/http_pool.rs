@@ -1,13 +1,12 @@
 //! Connections that are kept, limited, found stale and given up.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{
+    LONG, Receiver, SHORT, call, client, options, read_request, reset, target, until_closed,
+};
 use punctual_worker::targets::http::{Cause, Client, Headers, Options, Phase};
-use support::{LONG, Receiver, SHORT, call, client, options, read_request, reset, target, until_closed};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 

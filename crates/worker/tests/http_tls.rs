@@ -1,12 +1,10 @@
 //! Encrypted receivers: HTTP/2, certificates that are wrong, handshakes that hang.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::support::{LONG, Receiver, SHORT, call, options, target, until_closed};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -17,7 +15,6 @@ use punctual_worker::targets::http::{Cause, Client, Headers, Options, Phase, Tar
 use rcgen::{CertificateParams, DnType, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
-use support::{LONG, Receiver, SHORT, call, options, target, until_closed};
 use tokio_rustls::TlsAcceptor;
 
 /// Signs certificates for receivers.

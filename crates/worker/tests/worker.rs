@@ -1,5 +1,4 @@
 //! The worker against a made-up engine: what it takes, reports, keeps and gives back.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,6 +1,5 @@
 //! The reference store with something that happens around a commit: another node's work before it, or an answer that
 //! never arrives after it; or that is out of reach.
-#![allow(dead_code, reason = "each test binary uses its share")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

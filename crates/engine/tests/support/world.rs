@@ -1,5 +1,4 @@
 //! A world for engine tests: the reference store, a clock that the test moves, counted randomness.
-#![allow(dead_code, reason = "each test binary uses its share")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

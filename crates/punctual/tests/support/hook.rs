@@ -1,5 +1,4 @@
 //! A receiver of callbacks that remembers what it was sent.
-#![allow(dead_code, reason = "each test binary uses its share")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

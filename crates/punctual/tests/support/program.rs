@@ -1,7 +1,4 @@
 //! A worker of the Rust client as a process of its own, which a test may signal and kill: the test's own program, told to be one.
-//!
-//! A test binary that uses it has a test `child_is_a_worker` that calls [`run`].
-#![allow(dead_code, reason = "each test binary uses its share")]
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -40,7 +37,10 @@ impl Program {
 
     fn spawn(url: &str, queue: &str, is_grpc: bool) -> Program {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child_is_a_worker", "--nocapture"]).env(SERVER, url).env(QUEUE, queue);
+        command
+            .args(["--exact", "support::program::child_is_a_worker", "--nocapture"])
+            .env(SERVER, url)
+            .env(QUEUE, queue);
         if is_grpc {
             command.env(IS_GRPC, "true");
         }
@@ -76,7 +76,8 @@ impl Drop for Program {
 }
 
 /// Is a worker until it is told to stop, if this process is a child.
-pub(crate) fn run() {
+#[test]
+fn child_is_a_worker() {
     let Ok(url) = std::env::var(SERVER) else { return };
     let client = Client::new(url.parse().unwrap(), &Options::default()).unwrap();
     let mut worker = Worker::new(client, [std::env::var(QUEUE).unwrap()])

@@ -1,5 +1,4 @@
 //! A TCP proxy between a worker and servers, which a test may cut: then every connection ends, and none is made.
-#![allow(dead_code, reason = "each test binary uses its share")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

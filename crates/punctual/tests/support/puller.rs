@@ -1,12 +1,11 @@
 //! A worker as a program in any language would be one: it knows the API alone.
-#![allow(dead_code, reason = "each test binary uses its share")]
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::server::{Server, call};
+use crate::support::server::{Server, call};
 
 /// Nothing here takes nearly so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,5 +1,4 @@
 //! The real binary as a server, and a small HTTP client for it.
-#![allow(dead_code, reason = "each test binary uses its share")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

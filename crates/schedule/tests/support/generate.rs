@@ -8,7 +8,6 @@ use jiff::civil::DateTime;
 
 /// How many fields an expression is written in.
 #[derive(Clone, Copy)]
-#[allow(dead_code, reason = "each test binary uses its share")]
 pub(crate) enum Fields {
     Five,
     Six,

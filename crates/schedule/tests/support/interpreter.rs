@@ -23,7 +23,6 @@ pub(crate) struct Expression {
     /// `+` before the weekday: the date must match both day fields.
     both_days: bool,
     /// Follows the wall clock through gaps and overlaps, instead of naming times of day.
-    #[allow(dead_code, reason = "each test binary uses its share")]
     pub(crate) wildcard: bool,
 }
 

@@ -5,7 +5,7 @@
 //! wall clock that jumped between two steps or a wall time seen twice. Transitions are looked up
 //! only to choose a step that lands on them.
 
-use crate::interpreter::Expression;
+use crate::support::interpreter::Expression;
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
 
 /// What a fixed-time schedule does with a wall time that a jump forward leaves out.

@@ -23,7 +23,6 @@ impl Plan {
 
     /// Calendars in words, several of them apart by `;`. Each word allows (`+`) or excludes (`-`)
     /// weekdays, a date, all dates of `from..to` or a daily window; `@` names the zone.
-    #[allow(dead_code, reason = "each test binary uses its share")]
     pub(crate) fn calendars(mut self, words: &str) -> Self {
         let mut calendars = Calendars::new();
         for (index, words) in words.split(';').enumerate() {
@@ -35,14 +34,10 @@ impl Plan {
         self.binding.calendars = Arc::new(calendars);
         self
     }
-
-    #[allow(dead_code, reason = "each test binary uses its share")]
     pub(crate) fn excluded(mut self, on_excluded: OnExcluded) -> Self {
         self.schedule.on_excluded = on_excluded;
         self
     }
-
-    #[allow(dead_code, reason = "each test binary uses its share")]
     pub(crate) fn policy(mut self, gap: dst::Gap, overlap: dst::Overlap) -> Self {
         self.schedule.dst = dst::Policy { gap, overlap };
         self
@@ -54,7 +49,6 @@ impl Plan {
 
     /// The slots after an instant are these, forwards, backwards and counted; a last word `end`
     /// says that there are no more.
-    #[allow(dead_code, reason = "each test binary uses its share")]
     #[track_caller]
     pub(crate) fn expect(&self, after: &str, slots: &str) {
         let context = format!("{} after {after}", self.schedule);
@@ -136,7 +130,6 @@ pub(crate) fn at(text: &str) -> Timestamp {
 }
 
 /// The rows of a table in `testdata/`, cut at ` | `.
-#[allow(dead_code, reason = "each test binary uses its share")]
 pub(crate) fn rows<const N: usize>(table: &str) -> Vec<[&str; N]> {
     let lines = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines

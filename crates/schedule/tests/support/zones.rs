@@ -3,7 +3,7 @@
 //! Promise: every zone comes up, and jumps of an unusual size (15 minutes, a whole day) far more
 //! often than their number.
 
-use crate::generate::{one_in, pick};
+use crate::support::generate::{one_in, pick};
 use fastrand::Rng;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp, civil::DateTime};
@@ -49,7 +49,6 @@ impl Zones {
     }
 
     /// Any zone.
-    #[allow(dead_code, reason = "each test binary uses its share")]
     pub(crate) fn zone(&self, rng: &mut Rng) -> &Zone {
         pick(rng, &self.zones)
     }

@@ -1,5 +1,4 @@
 //! Receivers on this machine that behave as told, and a client that can reach nothing else.
-#![allow(dead_code, clippy::unwrap_used)]
 
 use std::future::Future;
 use std::io;
