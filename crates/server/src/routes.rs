@@ -304,10 +304,15 @@ pub static TABLE: &[Endpoint] = &[
     .gives(201, json::<Batch>())
     .or_gives(200, json::<Batch>())
     .by(|| post(batches::create)),
-    on("GET", "/v1/batches", Needs::Viewer, "Lists batches in the order of their jobs' ids")
-        .query(&[LIMIT, CURSOR])
-        .gives(200, json::<Page<Batch>>())
-        .by(|| get(batches::list)),
+    on(
+        "GET",
+        "/v1/batches",
+        Needs::Viewer,
+        "Lists batches in the order of their jobs' ids, at most 50 at a time",
+    )
+    .query(&[LIMIT, CURSOR])
+    .gives(200, json::<Page<Batch>>())
+    .by(|| get(batches::list)),
     on("GET", "/v1/batches/{id}", Needs::Viewer, "Reads a batch, and counts the items of its newest slot")
         .gives(200, json::<Batch>())
         .by(|| get(batches::get)),
