@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use punctual_api::{Page, Problem};
-use utoipa::{PartialSchema as _, ToSchema};
 use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
@@ -13,6 +12,7 @@ use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, HttpMethod, InfoBuilder, OpenApiBuilder, OpenApiVersion, Paths, Ref,
     RefOr, Required, ResponseBuilder, Schema,
 };
+use utoipa::{PartialSchema as _, ToSchema};
 
 use crate::access::Needs;
 use crate::routes::{Endpoint, TABLE};
