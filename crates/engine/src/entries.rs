@@ -26,12 +26,16 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Vec<Due>, Error> {
         let timetable = self.timetables.of(job)?;
+        // A slot that was carried over with a spread is due after slots that follow it, which are owed as well while it is.
+        let is_owed = |carried: &Carried| oldest.map_or(carried.at > now, |oldest| carried.at >= oldest);
+        let owed = job.carried.filter(is_owed).map(|carried| carried.slot);
+        let oldest = oldest.into_iter().chain(owed).min();
         let mut slots = overdue(job, &timetable, oldest, now, CANDIDATES_MAX);
         if let Some(Carried { at, slot }) = job.carried {
             let key = DueKey { at, lane: job.spec.lane, tenant: job.tenant, job: job.id };
             slots.push(Due { key, version: job.version, slot });
         }
-        slots.sort_unstable_by_key(|due| due.key);
+        slots.sort_unstable_by_key(|due| (due.slot, due.key));
         slots.dedup();
         Ok(slots)
     }

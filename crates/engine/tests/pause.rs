@@ -135,3 +135,26 @@ fn a_period_from_completion_goes_on_after_its_pause() {
     assert!(slot > at("12:40:00") && slot <= at("12:50:00"), "{slot}");
     assert_eq!(block_on(world.engine.job(TENANT, id)).unwrap().job.version, Version(3));
 }
+
+/// The slot of 12:10 is spread, and due later than slots of the schedule that an edit brings meanwhile: all of them are accounted for.
+#[test]
+fn slots_after_one_that_was_carried_over_are_accounted_for() {
+    let world = World::new();
+    let mut spread = spec("*/10 * * * *");
+    spread.schedule.spread = Some(std::time::Duration::from_secs(60));
+    let id = world.try_register(spread).unwrap().job.id;
+    let carried = world.due()[0];
+    let apart = carried.key.at.duration_since(at("12:10:00"));
+    assert!(carried.slot == at("12:10:00") && apart > SignedDuration::from_secs(4), "{apart}");
+    let before = carried.key.at - SignedDuration::from_secs(2);
+    world.clock.advance(before.duration_since(at("12:00:00")));
+    block_on(world.engine.update(TENANT, id, None, spec("* * * * * *"), Waiting::Keep)).unwrap();
+    assert_eq!(world.due()[0].slot, carried.slot, "it is still owed");
+    block_on(world.engine.pause(TENANT, id, None, pause())).unwrap();
+    world.clock.advance(SignedDuration::from_secs(1));
+    block_on(world.engine.resume(TENANT, id, None)).unwrap();
+    let told = skipped(&world, id);
+    let seconds = apart.as_secs() - 1;
+    assert_eq!(told[0].0, carried.slot);
+    assert_eq!(told.iter().map(|(_, _, slots)| slots).sum::<u64>(), 1 + seconds as u64, "{told:?}");
+}
