@@ -10,6 +10,8 @@ mod bulk;
 mod calendars;
 mod cli;
 mod cluster;
+mod comfort;
+mod contexts;
 mod copy;
 mod cut_off;
 mod disk;
@@ -40,6 +42,7 @@ mod unknown;
 mod why;
 
 mod support {
+    pub(crate) mod asked;
     pub(crate) mod hook;
     pub(crate) mod program;
     pub(crate) mod proxy;

@@ -17,7 +17,7 @@ use crate::commands::run::word;
 use crate::failure::Failure;
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(crate) enum Command {
     /// Stop jobs from firing
     Pause {
         #[command(flatten)]
@@ -83,7 +83,7 @@ pub(super) enum Command {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-pub(super) enum Pending {
+pub(crate) enum Pending {
     Keep,
     Update,
 }

@@ -26,7 +26,7 @@ use crate::failure::Failure;
 
 /// A job on the command line. What is not given has its default, or stays as it is.
 #[derive(Args, Default)]
-pub(super) struct Flags {
+pub(crate) struct Flags {
     /// A cron expression of 5, 6 or 7 fields, or a nickname such as @daily
     #[arg(long, group = "when", value_name = "EXPRESSION", help_heading = "When")]
     cron: Option<String>,
