@@ -27,6 +27,7 @@ struct Arguments {
 enum Command {
     /// Be told of dead letters, open breakers, missed slots, late runs and silent jobs
     Alert(Asking<commands::alert::Command>),
+    Apply(commands::apply::Arguments),
     Backup(commands::backup::Arguments),
     /// Run lists of items, and see when all of them have ended
     Batch(Asking<commands::batch::Command>),
@@ -42,7 +43,9 @@ enum Command {
     /// List dead runs, let them go on, or acknowledge them
     DeadLetter(Asking<commands::dead_letter::Command>),
     Explain(commands::explain::Arguments),
+    Export(commands::export::Arguments),
     Forecast(commands::forecast::Arguments),
+    Import(commands::import::Arguments),
     /// Register, read, change, pause and run jobs
     Job(Asking<commands::job::Command>),
     /// Limit how many runs of tenants, queues and types go on at once, and how fast they start
@@ -69,6 +72,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Alert(asking) => asking.run(),
+        Command::Apply(arguments) => commands::apply::run(&arguments),
         Command::Backup(arguments) => commands::backup::run(&arguments),
         Command::Batch(asking) => asking.run(),
         Command::Bench(arguments) => commands::bench::run(&arguments),
@@ -82,9 +86,11 @@ fn main() -> ExitCode {
         Command::Copy(arguments) => commands::copy::run(&arguments),
         Command::DeadLetter(asking) => asking.run(),
         Command::Explain(arguments) => commands::explain::run(&arguments),
+        Command::Export(arguments) => commands::export::run(&arguments),
         Command::Forecast(arguments) => commands::forecast::run(&arguments),
         Command::Job(asking) => asking.run(),
         Command::Limit(asking) => asking.run(),
+        Command::Import(arguments) => commands::import::run(&arguments),
         Command::Man(arguments) => commands::man::run(&arguments, Arguments::command()),
         Command::Migrate(arguments) => commands::migrate::run(&arguments),
         Command::Operation(asking) => asking.run(),

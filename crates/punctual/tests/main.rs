@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "what is not there fails the test")]
 
 mod alerts;
+mod apply;
 mod backlog;
 mod batches;
 mod bench;
@@ -21,6 +22,7 @@ mod explain;
 mod fairness;
 mod forecast;
 mod grpc;
+mod import;
 mod inside;
 mod kill;
 mod links;

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod alert;
+pub(crate) mod apply;
 pub(crate) mod asking;
 pub(crate) mod backup;
 pub(crate) mod batch;
@@ -13,7 +14,9 @@ pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod dead_letter;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub(crate) mod forecast;
+pub(crate) mod import;
 pub(crate) mod job;
 pub(crate) mod limit;
 pub(crate) mod man;
