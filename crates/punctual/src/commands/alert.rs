@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use punctual_api::Duration;
 use punctual_api::alert::{Alarm, Alert, AlertJobs, AlertMail, AlertSpec, AlertTo, AlertUrl};
 use punctual_client::Client;
-use serde_json::value::RawValue;
 
 use super::asking::Ask;
+use super::job::read_json;
 use super::remote::{Paging, Remote};
 use super::watch::Watch;
 use super::{moment, output};
@@ -82,7 +82,7 @@ pub(crate) struct Put {
     /// Only jobs with this label; may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// The alert as JSON, instead of flags
+    /// The alert as JSON or YAML, instead of flags
     #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "who", "over", "for", "repeat_every"])]
     file: Option<PathBuf>,
 }
@@ -123,15 +123,7 @@ impl Ask for Command {
         match self {
             Command::Put(put) => {
                 let alert = match &put.file {
-                    Some(path) => {
-                        let text = std::fs::read_to_string(path).map_err(|error| {
-                            Failure::Input(format!("cannot read {}: {error}", path.display()))
-                        })?;
-                        let body: Box<RawValue> = serde_json::from_str(&text).map_err(|error| {
-                            Failure::Input(format!("{} is not JSON: {error}", path.display()))
-                        })?;
-                        client.put_alert(&put.name, &*body).await?
-                    }
+                    Some(path) => client.put_alert(&put.name, &*read_json(path)?).await?,
                     None => client.put_alert(&put.name, &put.spec()).await?,
                 };
                 remote.show(&alert, |alert, _| format!("alert {}: {}\n", alert.name, told(alert)))

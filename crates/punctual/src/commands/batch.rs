@@ -6,10 +6,9 @@ use clap::Subcommand;
 use jiff::Timestamp;
 use punctual_api::batch::{Batch, BatchCounts, BatchRun};
 use punctual_client::Client;
-use serde_json::value::RawValue;
 
 use super::asking::Ask;
-use super::job::read_text;
+use super::job::read_json;
 use super::remote::{Paging, Remote};
 use super::watch::Watch;
 use super::{moment, output};
@@ -20,7 +19,7 @@ use crate::failure::Failure;
 pub(crate) enum Command {
     /// Register a batch; the same file again is the same batch
     Create {
-        /// A file with a batch as JSON, or - for standard input
+        /// A file with a batch as JSON or YAML, or - for standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
     },
@@ -63,9 +62,7 @@ impl Ask for Command {
         match self {
             Command::Create { file } => {
                 // As it is written: the server names what is wrong.
-                let text: Box<RawValue> = serde_json::from_str(&read_text(file)?).map_err(|error| {
-                    Failure::Input(format!("{}: this is not JSON: {error}", file.display()))
-                })?;
+                let text = read_json(file)?;
                 let batch = client.create_batch(&text).await?;
                 remote.show(&batch, |batch, _| format!("batch {}: {} items\n", batch.id, batch.items))
             }
@@ -108,12 +105,8 @@ fn table(batches: &[&Batch], now: Timestamp) -> String {
 }
 
 fn page(batch: &Batch, now: Timestamp) -> String {
-    let mut facts = output::facts();
-    let mut fact = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            facts.add_row(vec![name.to_string(), output::safe(&value)]);
-        }
-    };
+    let mut facts = output::Facts::new();
+    let mut fact = |name: &str, value: Option<String>| facts.add(name, value);
     let full = |at: Option<Timestamp>| at.map(|at| moment::full(at, now));
     fact("batch", Some(batch.id.clone()));
     fact("name", Some(batch.name.clone()));
@@ -125,7 +118,7 @@ fn page(batch: &Batch, now: Timestamp) -> String {
     fact("completed", full(batch.completed_at));
     fact("cancelled", full(batch.cancelled_at));
     fact("next slot", full(batch.next_fire_at));
-    output::lines(&facts)
+    facts.lines()
 }
 
 /// What there is any of.

@@ -9,7 +9,7 @@ use punctual_api::read::Unread;
 use punctual_client::Client;
 
 use super::asking::Ask;
-use super::job::read_text;
+use super::job::read_json;
 use super::remote::{Paging, Remote};
 use super::watch::Watch;
 use super::{moment, output};
@@ -150,7 +150,7 @@ impl Ask for Command {
 
 /// A calendar in a file.
 pub(super) fn from_file(path: &Path) -> Result<CalendarSpec, Failure> {
-    CalendarSpec::from_text(&read_text(path)?).map_err(|unread| {
+    CalendarSpec::from_text(read_json(path)?.get()).map_err(|unread| {
         let reason = match unread {
             Unread::Malformed(reason) => reason,
             Unread::Wrong(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "),
@@ -174,19 +174,15 @@ fn table(calendars: &[&Calendar], now: Timestamp) -> String {
 
 fn page(calendar: &Calendar, now: Timestamp) -> String {
     let spec = &calendar.spec;
-    let mut facts = output::facts();
-    let mut fact = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            facts.add_row(vec![name.to_string(), output::safe(&value)]);
-        }
-    };
+    let mut facts = output::Facts::new();
+    let mut fact = |name: &str, value: Option<String>| facts.add(name, value);
     fact("calendar", Some(calendar.name.clone()));
     fact("timezone", Some(spec.timezone.clone().unwrap_or_else(|| "that of each schedule".into())));
     for (name, texts) in lists(spec) {
         fact(name, texts.as_ref().map(|texts| texts.join(", ")));
     }
     fact("version", Some(format!("{}, of {}", calendar.version, moment::full(calendar.updated_at, now))));
-    output::lines(&facts)
+    facts.lines()
 }
 
 fn lists(spec: &CalendarSpec) -> [(&'static str, &Option<Vec<String>>); 6] {

@@ -262,12 +262,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 return Err(Failure::NotFound(way_out.into()));
             };
             let context = config.find(&name)?;
-            let mut facts = output::facts();
-            let mut fact = |name: &str, value: Option<String>| {
-                if let Some(value) = value {
-                    facts.add_row(vec![name.to_string(), output::safe(&value)]);
-                }
-            };
+            let mut facts = output::Facts::new();
+            let mut fact = |name: &str, value: Option<String>| facts.add(name, value);
             let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
             fact("context", Some(name.clone()));
             fact("server", Some(context.server.clone()));
@@ -275,7 +271,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             fact("key file", shown(&context.key_file));
             fact("ca file", shown(&context.ca_file));
             fact("in use", Some(if config.current.as_ref() == Some(&name) { "yes" } else { "no" }.into()));
-            output::print(&output::lines(&facts))
+            output::print(&facts.lines())
         }
         Command::Delete { name } => {
             config.find(name)?;

@@ -10,6 +10,7 @@ pub(crate) mod breaker;
 pub(crate) mod calendar;
 pub(crate) mod check;
 pub(crate) mod completions;
+mod confirm;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod dead_letter;

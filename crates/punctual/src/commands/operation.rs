@@ -88,12 +88,8 @@ fn table(operations: &[&Operation], now: Timestamp) -> String {
 }
 
 fn page(operation: &Operation, now: Timestamp) -> String {
-    let mut facts = output::facts();
-    let mut fact = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            facts.add_row(vec![name.to_string(), value]);
-        }
-    };
+    let mut facts = output::Facts::new();
+    let mut fact = |name: &str, value: Option<String>| facts.add(name, value);
     let filter = operation.filter.as_ref();
     fact("operation", Some(operation.id.clone()));
     fact("kind", Some(operation.kind.clone()));
@@ -112,7 +108,7 @@ fn page(operation: &Operation, now: Timestamp) -> String {
     fact("went on", Some(moment::full(operation.updated_at, now)));
     fact("ended", operation.finished_at.map(|at| moment::full(at, now)));
     fact("why", operation.error.as_deref().map(output::safe));
-    output::lines(&facts)
+    facts.lines()
 }
 
 /// A filter, as it was asked for.

@@ -86,6 +86,27 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
 }
 
+/// What there is to say about one thing: names and values, those that there are.
+pub(crate) struct Facts(Table);
+
+impl Facts {
+    pub(crate) fn new() -> Self {
+        Facts(facts())
+    }
+
+    /// Adds a line, if there is a value.
+    pub(crate) fn add(&mut self, name: &str, value: Option<String>) {
+        if let Some(value) = value {
+            self.0.add_row(vec![name.to_string(), safe(&value)]);
+        }
+    }
+
+    /// The lines.
+    pub(crate) fn lines(&self) -> String {
+        lines(&self.0)
+    }
+}
+
 /// A table of names and values.
 pub(crate) fn facts() -> Table {
     let mut table = Table::new();

@@ -35,7 +35,7 @@ The file has a part of a job:
     Defaults {
         /// The tenant
         name: String,
-        /// Set them from a part of a job as JSON, from a file or `-` for standard input
+        /// Set them from a part of a job as JSON or YAML, from a file or `-` for standard input
         #[arg(short, long, value_name = "FILE")]
         file: Option<PathBuf>,
         /// Take them away; jobs keep what they have

@@ -10,7 +10,7 @@ pub(crate) mod plan;
 mod told;
 pub(crate) mod wanted;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -19,7 +19,7 @@ use punctual_api::Rules;
 
 use self::plan::{Action, Plan};
 use super::remote::{self, Remote};
-use super::tzdata;
+use super::{confirm, tzdata};
 use crate::document::{Document, files};
 use crate::failure::{EXIT_CODES, Failure};
 
@@ -109,7 +109,12 @@ pub(crate) async fn apply(
     if !how.dry_run {
         let deletes = plan.count(&Action::Delete);
         if deletes > 0 && !how.yes {
-            confirm(deletes, can_ask)?;
+            let way_out = "write --yes to delete them, or --dry-run to see which";
+            confirm::possible(
+                can_ask,
+                &format!("{deletes} jobs would be deleted, and nobody can be asked; {way_out}"),
+            )?;
+            confirm::ask(&format!("apply, and delete {deletes} jobs?"), "nothing was changed")?;
         }
         here.act(&plan).await?;
         told::done(&plan, remote.output)?;
@@ -126,24 +131,6 @@ pub(crate) fn together(lines: Vec<String>) -> Failure {
         [one] => one.clone(),
         many => format!("{} things are wrong, nothing was changed\n  {}", many.len(), many.join("\n  ")),
     })
-}
-
-fn confirm(deletes: usize, can_ask: bool) -> Result<(), Failure> {
-    let nothing = "nothing was changed";
-    if !can_ask {
-        let way_out = "write --yes to delete them, or --dry-run to see which";
-        return Err(Failure::Input(format!(
-            "{deletes} jobs would be deleted, and nobody can be asked; {way_out}"
-        )));
-    }
-    eprint!("apply, and delete {deletes} jobs? [y/N] ");
-    io::stderr().flush().ok();
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).map_err(|error| Failure::Other(error.into()))?;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::Input(nothing.into())),
-    }
 }
 
 impl Plan {

@@ -21,7 +21,6 @@ use punctual_api::job::{Job, Pause, Trigger};
 use punctual_client::{Answer, Client, JobFilter, JobRef};
 
 use self::spec::Flags;
-pub(crate) use self::spec::read as read_text;
 use super::asking::Ask;
 use super::dead_letter::time;
 use super::output;
@@ -41,7 +40,7 @@ pub(crate) enum Command {
     Create {
         /// Free text for people
         name: Option<String>,
-        /// The job as JSON, from a file or `-` for standard input; flags go over it
+        /// The job as JSON or YAML, from a file or `-` for standard input; flags go over it
         #[arg(short, long, value_name = "FILE")]
         file: Option<PathBuf>,
         /// Chosen by you, unique in the tenant
@@ -74,7 +73,7 @@ pub(crate) enum Command {
     Update {
         /// The job's id, or key:KEY
         job: JobRef,
-        /// The whole job as JSON, from a file or `-`; what `job get -o json` writes is taken. Flags go over it
+        /// The whole job as JSON or YAML, from a file or `-`; what `job get -o yaml` writes is taken. Flags go over it
         #[arg(short, long, value_name = "FILE")]
         file: Option<PathBuf>,
         /// The file is a JSON merge patch: it changes only what it names

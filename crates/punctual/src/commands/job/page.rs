@@ -72,12 +72,8 @@ pub(super) fn page(
     now: Timestamp,
 ) -> String {
     let (status, spec) = (&job.status, &job.spec);
-    let mut facts = output::facts();
-    let mut fact = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            facts.add_row(vec![name.to_string(), output::safe(&value)]);
-        }
-    };
+    let mut facts = output::Facts::new();
+    let mut fact = |name: &str, value: Option<String>| facts.add(name, value);
     fact("job", Some(status.id.clone()));
     fact("name", spec.name.clone());
     fact("key", spec.key.clone());
@@ -172,7 +168,7 @@ pub(super) fn page(
             None => "none yet".into(),
         }),
     );
-    let mut page = output::lines(&facts);
+    let mut page = facts.lines();
     if !upcoming.is_empty() {
         let mut table = output::table(&["NEXT SLOTS", "", "NOTE"]);
         for slot in upcoming {
