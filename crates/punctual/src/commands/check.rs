@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     match arguments.output {
         format @ (Format::Json | Format::Yaml) => {
-            output::print(&output::machine(&object(&checked).to_string(), format)?)?
+            output::print(&output::machine(&object(&checked).to_string(), format)?)?;
         }
         Format::Table | Format::Wide => output::print(&page(&checked))?,
     }

@@ -3,11 +3,12 @@
 //! What has a version is changed only if it still has the one that the plan saw (`If-Match`). Alerts, limits and defaults have none in the
 //! API: they are read again right before. One refusal does not keep the others from being done; all are told.
 
+use futures_util::{StreamExt, stream};
 use punctual_api::Time;
 use punctual_api::job::Pause;
 use punctual_client::Error;
 
-use super::look::Here;
+use super::look::{AT_ONCE, Here};
 use super::plan::{Action, Plan, Step};
 use super::wanted::{Kind, Wanted, told};
 use crate::document::{Node, Value};
@@ -17,19 +18,18 @@ impl Here<'_> {
     /// Does all of it, or tells everything that was refused.
     pub(super) async fn act(&self, plan: &Plan) -> Result<(), Failure> {
         let (mut refused, mut first) = (Vec::new(), None);
-        for step in &plan.steps {
-            let done = match (&step.action, &step.wanted) {
-                (Action::Keep, _) => Ok(()),
-                (Action::Delete, _) => self.delete(step).await,
-                (Action::Create | Action::Change(_), Some(wanted)) => self.put(step, wanted).await,
-                (Action::Create | Action::Change(_), None) => Ok(()),
-            };
-            match done {
-                Ok(()) => {}
-                Err(failure @ Failure::Unreachable(_)) => return Err(failure),
-                Err(failure) => {
-                    refused.push(placed(step, &failure));
-                    first.get_or_insert(failure);
+        for wave in plan.waves() {
+            // What is written at once shares commits of the server.
+            let mut done = stream::iter(wave).map(|step| self.step(step)).buffered(AT_ONCE);
+            let mut steps = wave.iter();
+            while let (Some(done), Some(step)) = (done.next().await, steps.next()) {
+                match done {
+                    Ok(()) => {}
+                    Err(failure @ Failure::Unreachable(_)) => return Err(failure),
+                    Err(failure) => {
+                        refused.push(placed(step, &failure));
+                        first.get_or_insert(failure);
+                    }
                 }
             }
         }
@@ -43,6 +43,15 @@ impl Here<'_> {
                 Failure::Other(anyhow::anyhow!(message))
             }
         })
+    }
+
+    async fn step(&self, step: &Step) -> Result<(), Failure> {
+        match (&step.action, &step.wanted) {
+            (Action::Keep, _) => Ok(()),
+            (Action::Delete, _) => self.delete(step).await,
+            (Action::Create | Action::Change(_), Some(wanted)) => self.put(step, wanted).await,
+            (Action::Create | Action::Change(_), None) => Ok(()),
+        }
     }
 
     async fn delete(&self, step: &Step) -> Result<(), Failure> {

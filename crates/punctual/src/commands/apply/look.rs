@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use punctual_api::Job;
 use punctual_client::{Client, Error, JobFilter, JobRef};
-use tokio::task::JoinSet;
 
 use super::plan::{Current, Looked, names};
 use super::wanted::{Kind, Wanted, node};
@@ -12,7 +12,7 @@ use crate::document::{Node, Value};
 use crate::failure::Failure;
 
 /// Questions that are asked at once: enough that a distant server is not waited for a thousand times, few enough for a small one.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 
 /// The server, for a tenant.
 pub(super) struct Here<'a> {
@@ -62,20 +62,8 @@ impl Here<'_> {
 
     /// In the order of what is asked for.
     async fn all(&self, asked: Vec<(Kind, String)>) -> Result<Vec<Option<Current>>, Failure> {
-        let mut current: Vec<Option<Current>> = vec![None; asked.len()];
-        let mut waiting = asked.into_iter().enumerate();
-        let mut under_way = JoinSet::new();
-        loop {
-            while under_way.len() < AT_ONCE
-                && let Some((index, (kind, name))) = waiting.next()
-            {
-                let (client, tenant) = (self.client.clone(), self.tenant.to_string());
-                under_way.spawn(async move { (index, one(&client, &tenant, kind, &name).await) });
-            }
-            let Some(ended) = under_way.join_next().await else { return Ok(current) };
-            let (index, found) = ended.map_err(|error| Failure::Other(error.into()))?;
-            current[index] = found?;
-        }
+        let answers = stream::iter(asked).map(async |(kind, name)| self.one(kind, &name).await);
+        answers.buffered(AT_ONCE).try_collect().await
     }
 
     /// What there is of one thing now.

@@ -67,6 +67,31 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The steps in groups: what is in one group needs nothing else of it, and may be done at once.
+    pub(crate) fn waves(&self) -> Vec<&[Step]> {
+        let mut waves = Vec::new();
+        let mut start = 0;
+        let mut keys: BTreeSet<&str> = BTreeSet::new();
+        for (index, step) in self.steps.iter().enumerate() {
+            let linked = step.wanted.as_ref().map(names).unwrap_or_default();
+            let is_apart = index > 0 && self.steps[index - 1].kind != step.kind
+                || step.action == Action::Delete
+                    && index > 0
+                    && self.steps[index - 1].action != Action::Delete
+                || linked.iter().any(|(_, kind, name)| *kind == Kind::Job && keys.contains(name.as_str()));
+            if is_apart {
+                waves.push(&self.steps[start..index]);
+                start = index;
+                keys.clear();
+            }
+            keys.insert(&step.name);
+        }
+        waves.push(&self.steps[start..]);
+        waves
+    }
+}
+
 /// Why there is no plan.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Refused {
@@ -298,6 +323,12 @@ mod tests {
             + "kind: defaults\ntimeout: 2m\n";
         let steps = planned(&text, vec![None; 6]).expect("a plan");
         assert_eq!(steps, ["+ ", "+ cal", "+ c", "+ b", "+ a", "+ al"]);
+        let text = text + "---\n" + &job("d", "");
+        let looked = Looked { current: vec![None; 7], labelled: Vec::new() };
+        let plan = plan(wanted(&text).expect("right"), looked, &BTreeSet::new()).expect("a plan");
+        let waves: Vec<Vec<&str>> =
+            plan.waves().iter().map(|wave| wave.iter().map(|step| &*step.name).collect()).collect();
+        assert_eq!(waves, [vec![""], vec!["cal"], vec!["c"], vec!["b"], vec!["a", "d"], vec!["al"]]);
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Settings {
             "RANDOM_DELAY" => match value.parse() {
                 Ok(minutes) => self.delay = Some(minutes),
                 Err(_) => {
-                    imported.different(place, format!("RANDOM_DELAY={value} is not a number of minutes"))
+                    imported.different(place, format!("RANDOM_DELAY={value} is not a number of minutes"));
                 }
             },
             "MAILTO" | "MAILFROM" | "CONTENT_TYPE" | "CONTENT_TRANSFER_ENCODING" => {
