@@ -1,6 +1,8 @@
 //! `punctual apply` and `punctual export` end to end: the real binary against a real server.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 
 use crate::support::asked::{Asked, text};
 
@@ -201,6 +203,40 @@ fn what_somebody_else_changed_is_not_overwritten() {
     // Without a version it is a change like any other, and the plan says what it undoes.
     let page = asked.says(&["apply", "-f", &path]);
     assert!(page.contains("timeout: PT9M -> PT5M"), "{page}");
+}
+
+#[test]
+fn what_changes_between_the_plan_and_the_answer_is_refused() {
+    let asked = Asked::start();
+    let job = "kind: job\nkey: a\nlabels: {app: x}\nschedule: {every: 1h}\ntarget: {discard: {}}\n";
+    asked.file("a.yaml", job);
+    asked.says(&["apply", "-f", "a.yaml"]);
+    asked.says(&["job", "create", "--key", "old", "--every", "1h", "--discard", "--label", "app=x"]);
+    asked.file("a.yaml", &job.replace("1h", "2h"));
+    // `script` gives it a terminal, so that it asks.
+    let binary = env!("CARGO_BIN_EXE_punctual");
+    let line = format!("{binary} apply -f a.yaml --prune --label app=x --server {}", asked.server.url());
+    let mut child = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(asked.path("."))
+        .env("XDG_CONFIG_HOME", "/nowhere")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut shown, mut bytes) = (String::new(), child.stdout.take().unwrap().bytes());
+    while !shown.contains("[y/N]") {
+        shown.push(char::from(bytes.next().expect("it asks").unwrap()));
+    }
+    asked.says(&["job", "update", "key:a", "--timeout", "9m"]);
+    child.stdin.take().unwrap().write_all(b"y\n").unwrap();
+    let rest: Vec<u8> = bytes.map(Result::unwrap).collect();
+    let rest = text(&rest);
+    assert_eq!(child.wait().unwrap().code(), Some(4), "{rest}");
+    assert!(rest.contains("job `a`: somebody else has changed it since it was read"), "{rest}");
+    let kept = asked.json(&["job", "get", "key:a"]);
+    assert_eq!((&kept["schedule"]["every"], &kept["timeout"]), (&"PT1H".into(), &"PT9M".into()));
+    assert_eq!(asked.ends(&["job", "get", "key:old"]).0, 3, "the others are done");
 }
 
 #[test]

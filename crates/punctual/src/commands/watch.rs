@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal};
 
 use clap::Args;
 use punctual_api::Duration;
+use punctual_client::Error;
 
 use super::output;
 use crate::failure::Failure;
@@ -29,6 +30,18 @@ impl Watch {
     }
 }
 
+/// What is told of a server that cannot be reached, or goes away while it answers.
+fn away(failure: &Failure) -> Option<String> {
+    match failure {
+        Failure::Unreachable(reason) => Some(reason.clone()),
+        Failure::Other(error) => match error.downcast_ref() {
+            Some(Error::Broken { .. }) => Some(error.to_string()),
+            _ => None,
+        },
+        Failure::Input(_) | Failure::NotFound(_) | Failure::Conflict(_) | Failure::Different => None,
+    }
+}
+
 /// Shows once, or again and again.
 pub(crate) async fn again<F>(every: Option<std::time::Duration>, show: impl Fn() -> F) -> Result<(), Failure>
 where
@@ -45,11 +58,14 @@ where
         match shown {
             Ok(()) => is_away = false,
             // It may come back; what was seen stays on the screen.
-            Err(Failure::Unreachable(reason)) if last.is_some() => {
-                if !std::mem::replace(&mut is_away, true) {
+            Err(failure) if last.is_some() => match away(&failure) {
+                Some(reason) if !is_away => {
                     eprintln!("{reason}\nstill trying");
+                    is_away = true;
                 }
-            }
+                Some(_) => {}
+                None => return Err(failure),
+            },
             Err(failure) => return Err(failure),
         }
         if !is_away && last.as_ref() != Some(&text) {

@@ -13,13 +13,14 @@ use super::{DEPTH_MAX, Unread};
 /// Reads one value.
 pub(crate) fn read(text: &str) -> Result<Node, Unread> {
     let raw: &RawValue = serde_json::from_str(text).map_err(|error| syntax(&error))?;
-    Source(text).node(raw.get(), 0)
+    Source::new(text).node(raw.get(), 0)
 }
 
 /// Reads values one after the other, as in a file of lines.
 pub(crate) fn read_all(text: &str) -> Result<Vec<Node>, Unread> {
+    let source = Source::new(text);
     let values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
-    values.map(|raw| Source(text).node(raw.map_err(|error| syntax(&error))?.get(), 0)).collect()
+    values.map(|raw| source.node(raw.map_err(|error| syntax(&error))?.get(), 0)).collect()
 }
 
 fn syntax(error: &serde_json::Error) -> Unread {
@@ -27,13 +28,21 @@ fn syntax(error: &serde_json::Error) -> Unread {
 }
 
 /// The whole text, to tell lines from.
-struct Source<'a>(&'a str);
+struct Source<'a> {
+    text: &'a str,
+    /// Where lines end.
+    ends: Vec<usize>,
+}
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    fn new(text: &'a str) -> Self {
+        Source { text, ends: text.match_indices('\n').map(|(at, _)| at).collect() }
+    }
+
     /// The line on which a part of the text begins.
     fn line(&self, part: &str) -> usize {
-        let offset = (part.as_ptr() as usize).saturating_sub(self.0.as_ptr() as usize).min(self.0.len());
-        1 + self.0.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
+        let offset = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        1 + self.ends.partition_point(|end| *end < offset)
     }
 
     fn node(&self, text: &str, depth: usize) -> Result<Node, Unread> {

@@ -84,9 +84,7 @@ impl Here<'_> {
             }
             Kind::Limit => {
                 self.unchanged(step).await?;
-                let spec = serde_json::from_str(wanted.sent.get())
-                    .map_err(|error| Failure::Input(error.to_string()))?;
-                client.put_limit(name, &spec).await?;
+                client.put_limit(name, &*wanted.sent).await?;
                 Ok(())
             }
         }

@@ -91,12 +91,61 @@ fn named(step: &Step) -> String {
 
 /// `retry.max_attempts: 3 -> 5`
 fn line(change: &Change) -> String {
-    let name = change.name();
+    let (name, change) = (change.name(), covered(change));
     match (&change.old, &change.new) {
         (Some(old), Some(new)) => format!("{name}: {} -> {}", value(old), value(new)),
         (None, Some(new)) => format!("{name}: set to {}", value(new)),
         (Some(old), None) => format!("{name}: no longer {}", value(old)),
         (None, None) => name,
+    }
+}
+
+/// A change without what logs of a pipeline must not show: values of headers that carry keys.
+fn covered(change: &Change) -> Change {
+    let is_secret = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        ["auth", "cookie", "token", "key", "secret", "password"].iter().any(|word| name.contains(word))
+    };
+    let cover = |node: &Node, is_whole: bool| {
+        let mut node = node.clone();
+        match &mut node.value {
+            _ if is_whole => node.value = Value::Text("(covered)".into()),
+            Value::Map(members) => {
+                for (_, inner) in members.iter_mut().filter(|(name, _)| is_secret(name)) {
+                    inner.value = Value::Text("(covered)".into());
+                }
+            }
+            _ => {}
+        }
+        node
+    };
+    let Some(at) = change.path.iter().position(|name| name == "headers") else {
+        // A target that comes or goes whole brings its headers.
+        let deep = |node: &Node| {
+            let mut node = node.clone();
+            for way in [&["headers"][..], &["http", "headers"]] {
+                if let Some(headers) = node.at(way).map(|headers| cover(headers, false)) {
+                    set_at(&mut node, way, headers);
+                }
+            }
+            node
+        };
+        let (old, new) = (change.old.as_ref().map(deep), change.new.as_ref().map(deep));
+        return Change { path: change.path.clone(), old, new };
+    };
+    let is_whole = change.path.get(at + 1).is_some_and(|name| is_secret(name));
+    let side = |node: &Option<Node>| node.as_ref().map(|node| cover(node, is_whole));
+    Change { path: change.path.clone(), old: side(&change.old), new: side(&change.new) }
+}
+
+fn set_at(node: &mut Node, way: &[&str], inner: Node) {
+    match way {
+        [] => *node = inner,
+        [name, rest @ ..] => {
+            let Some(mut own) = node.get(name).cloned() else { return };
+            set_at(&mut own, rest, inner);
+            node.set(name, own);
+        }
     }
 }
 
@@ -153,10 +202,10 @@ impl Told {
 impl ToldStep {
     fn new(step: &Step) -> Self {
         let raw = |node: &Option<Node>| RawValue::from_string(node.as_ref()?.to_json()).ok();
-        let told = |change: &Change| ToldChange {
-            pointer: change.pointer(),
-            old: raw(&change.old),
-            new: raw(&change.new),
+        let told = |change: &Change| {
+            let pointer = change.pointer();
+            let change = covered(change);
+            ToldChange { pointer, old: raw(&change.old), new: raw(&change.new) }
         };
         let (action, changes) = match &step.action {
             Action::Create => ("create", Vec::new()),
@@ -188,6 +237,19 @@ mod tests {
         assert_eq!(line(&change(node("3"), node("\"PT5M\""))), "retry.cap: 3 -> PT5M");
         assert_eq!(line(&change(None, node("{\"a\":1}"))), "retry.cap: set to {\"a\":1}");
         assert_eq!(line(&change(node("\"\""), None)), "retry.cap: no longer \"\"");
+        let header = |path: &[&str], old, new| {
+            line(&Change { path: path.iter().map(ToString::to_string).collect(), old, new })
+        };
+        let one = header(
+            &["target", "http", "headers", "Authorization"],
+            node("\"Bearer a\""),
+            node("\"Bearer b\""),
+        );
+        assert_eq!(one, "target.http.headers.Authorization: (covered) -> (covered)");
+        let all = header(&["target", "http", "headers"], None, node(r#"{"X-Api-Key":"k","Accept":"a"}"#));
+        assert_eq!(all, r#"target.http.headers: set to {"X-Api-Key":"(covered)","Accept":"a"}"#);
+        let whole = header(&["target"], node(r#"{"http":{"url":"u","headers":{"Cookie":"c"}}}"#), node("7"));
+        assert!(whole.contains("(covered)") && !whole.contains(":\"c\""), "{whole}");
         let long = format!("\"{}\"", "x".repeat(500));
         assert!(line(&change(None, node(&long))).len() < 200);
     }
