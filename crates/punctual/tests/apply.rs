@@ -1,7 +1,7 @@
 //! `punctual apply` and `punctual export` end to end: the real binary against a real server.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
 use crate::support::asked::{Asked, text};
@@ -224,7 +224,7 @@ fn what_changes_between_the_plan_and_the_answer_is_refused() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let (mut shown, mut bytes) = (String::new(), child.stdout.take().unwrap().bytes());
+    let (mut shown, mut bytes) = (String::new(), BufReader::new(child.stdout.take().unwrap()).bytes());
     while !shown.contains("[y/N]") {
         shown.push(char::from(bytes.next().expect("it asks").unwrap()));
     }

@@ -62,11 +62,13 @@ pub(crate) fn held() -> String {
 
 /// Writes to stdout. A reader that went away (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_more(text).map(drop)
+}
+
+/// The same; `false` if the reader went away, and nothing more need be asked for.
+pub(crate) fn print_more(text: &str) -> Result<bool, Failure> {
     let is_held = HELD.with_borrow_mut(|held| held.as_mut().map(|held| held.push_str(text)).is_some());
-    if is_held {
-        return Ok(());
-    }
-    write(&mut io::stdout().lock(), text).map(drop)
+    if is_held { Ok(true) } else { write(&mut io::stdout().lock(), text) }
 }
 
 /// Writes; `false` if the reader went away, and nothing more need be written.

@@ -152,7 +152,11 @@ async fn print_all<T: DeserializeOwned>(mut list: List<T>, format: Format) -> Re
         match format {
             // A list in YAML is one document, which is written when all of it is known.
             Format::Yaml => whole.push_str(&text),
-            Format::Json | Format::Table | Format::Wide => output::print(&text)?,
+            Format::Json | Format::Table | Format::Wide => {
+                if !output::print_more(&text)? {
+                    return Ok(());
+                }
+            }
         }
         before = ",\n";
     }
