@@ -23,6 +23,10 @@ fn lists_and_single_things_come_as_yaml_and_wide() {
     ]);
     let yaml = asked.says(&["job", "get", "key:r", "-o", "yaml"]);
     assert!(yaml.contains("\nkey: r\n") && yaml.contains("\n  cron: 0 2 * * *\n"), "{yaml}");
+    let path = asked.file("r.yaml", &yaml.replace("cron: 0 2 * * *", "cron: 0 3 * * *"));
+    asked.says(&["job", "update", "key:r", "-f", &path]);
+    assert_eq!(asked.json(&["job", "get", "key:r"])["schedule"]["cron"], "0 3 * * *");
+    assert_eq!(asked.ends(&["job", "update", "key:r", "-f", &path]).0, 4, "that version is over");
     let list = asked.says(&["job", "list", "-o", "yaml"]);
     assert!(list.starts_with("items:\n  - id: "), "{list}");
     assert_eq!(asked.says(&["job", "list", "--all", "-o", "yaml"]), list);

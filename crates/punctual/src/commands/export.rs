@@ -61,8 +61,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 async fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let client = arguments.remote.client()?;
     let tzdb = tzdata::open(arguments.tzdata.as_deref())?;
-    let defaults = client.defaults(&arguments.remote.tenant_name()?).await?;
-    let reading = Reading { defaults: defaults.text(), rules: Rules::new(&tzdb), now: Timestamp::UNIX_EPOCH };
+    let tenant = arguments.remote.tenant_name()?;
+    let defaults = client.defaults(&tenant).await?;
+    let reading = Reading {
+        tenant: &tenant,
+        defaults: defaults.text(),
+        rules: Rules::new(&tzdb),
+        now: Timestamp::UNIX_EPOCH,
+    };
     let mut all = Vec::new();
     if arguments.label.is_empty() {
         let body = read(&defaults.value)?;
@@ -285,7 +291,8 @@ mod tests {
     /// What a job becomes when it is exported under defaults.
     fn check(job: &str, defaults: &str, expected: &str) {
         let tzdb = Tzdb::bundled();
-        let reading = Reading { defaults, rules: Rules::new(&tzdb), now: Timestamp::UNIX_EPOCH };
+        let reading =
+            Reading { tenant: "default", defaults, rules: Rules::new(&tzdb), now: Timestamp::UNIX_EPOCH };
         let text = format!("kind: job\nkey: a\nschedule: {{every: PT5S}}\ntarget: {{discard: {{}}}}\n{job}");
         let documents = files::parse("f", &text, false).expect("a document");
         let whole = wanted::read(documents, &reading).expect("right").remove(0).body;

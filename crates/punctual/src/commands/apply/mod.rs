@@ -94,8 +94,12 @@ pub(crate) async fn apply(
     let tzdb = tzdata::open(how.tzdata.as_deref())?;
     let tenant = remote.tenant_name()?;
     let server_defaults = client.defaults(&tenant).await?;
-    let reading =
-        wanted::Reading { defaults: server_defaults.text(), rules: Rules::new(&tzdb), now: Timestamp::now() };
+    let reading = wanted::Reading {
+        tenant: &tenant,
+        defaults: server_defaults.text(),
+        rules: Rules::new(&tzdb),
+        now: Timestamp::now(),
+    };
     let wanted = wanted::read(documents, &reading).map_err(together)?;
     let prune = how.prune.then_some(how.label.as_slice());
     let here = look::Here { client: &client, tenant: &tenant };

@@ -74,6 +74,8 @@ pub(crate) struct Wanted {
 
 /// What documents are read with.
 pub(crate) struct Reading<'a> {
+    /// The tenant whose they will be.
+    pub(crate) tenant: &'a str,
     /// The defaults of the tenant, as the server has them.
     pub(crate) defaults: &'a str,
     pub(crate) rules: Rules<'a>,
@@ -202,6 +204,16 @@ fn one(kind: Kind, document: Document, defaults: &str, reading: &Reading<'_>) ->
         (Kind::Job, Some(node)) => pause(node, &mut errors),
         _ => None,
     };
+    // As the server shows it; another's would silently become this one's.
+    if let (Kind::Job, Some(tenant)) = (kind, document.body.get("tenant").and_then(Node::text))
+        && tenant != reading.tenant
+    {
+        let detail = format!(
+            "this is applied to the tenant `{}`; write `--tenant {tenant}`, or leave it out",
+            reading.tenant
+        );
+        errors.push(FieldError::new("/tenant", "conflict", detail));
+    }
     let version = match (kind, document.body.get("version")) {
         (Kind::Job | Kind::Calendar, Some(node)) => {
             let number = node.whole().and_then(|number| u32::try_from(number).ok());
@@ -296,7 +308,12 @@ pub(super) mod tests {
     pub(crate) fn wanted(text: &str) -> Result<Vec<Wanted>, Vec<String>> {
         let tzdb = Tzdb::bundled();
         let documents = files::parse("f.yaml", text, false).expect("documents");
-        let reading = Reading { defaults: "{}", rules: Rules::new(&tzdb), now: Timestamp::UNIX_EPOCH };
+        let reading = Reading {
+            tenant: "default",
+            defaults: "{}",
+            rules: Rules::new(&tzdb),
+            now: Timestamp::UNIX_EPOCH,
+        };
         read(documents, &reading)
     }
 
@@ -362,6 +379,16 @@ timeout: 1m
         let text = "kind: calendar\nname: a\n---\nkind: calendar\nname: a\n";
         let wrong = wanted(text).expect_err("twice");
         assert_eq!(wrong, ["f.yaml:5: document 2, /name: calendar `a` is also in f.yaml:1; keep one"]);
+    }
+
+    #[test]
+    fn the_job_of_another_tenant_is_refused() {
+        let text = "kind: job\nkey: a\ntenant: acme\nschedule: {now: true}\ntarget: {discard: {}}\n";
+        let wrong = wanted(text).expect_err("another's");
+        assert!(
+            wrong[0].starts_with("f.yaml:3: document 1, /tenant: ") && wrong[0].contains("--tenant acme"),
+            "{wrong:?}"
+        );
     }
 
     #[test]

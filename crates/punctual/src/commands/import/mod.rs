@@ -163,7 +163,7 @@ impl Imported {
 
     /// Leaves out what the server would refuse, with the reason.
     fn check(&mut self, tzdb: &Tzdb, now: Timestamp) {
-        let reading = wanted::Reading { defaults: "{}", rules: Rules::new(tzdb), now };
+        let reading = wanted::Reading { tenant: "default", defaults: "{}", rules: Rules::new(tzdb), now };
         for document in std::mem::take(&mut self.documents) {
             match wanted::read(vec![document.clone()], &reading) {
                 Ok(_) => self.documents.push(document),
