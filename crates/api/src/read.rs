@@ -463,7 +463,7 @@ fn list(names: &[&str]) -> String {
 }
 
 /// The known name that may be meant: a few letters off, or one inside the other.
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     const WORD: usize = 4; // Shorter ones are inside too many.
     let name: String = name.chars().take(40).collect::<String>().to_lowercase();
     let letters: Vec<char> = name.chars().collect();

@@ -2,7 +2,8 @@
 
 use http::Method;
 use punctual_api::Page;
-use punctual_api::limit::{Limit, LimitSpec};
+use punctual_api::limit::Limit;
+use serde::Serialize;
 
 use crate::answer::Answer;
 use crate::client::{Call, Client};
@@ -20,8 +21,12 @@ impl Client {
         self.call(Call::get(path(name))).await
     }
 
-    /// Sets a limit, new or not.
-    pub async fn put_limit(&self, name: &str, spec: &LimitSpec) -> Result<Answer<Limit>, Error> {
+    /// Sets a limit, new or not: a [`punctual_api::limit::LimitSpec`], or JSON text as a `RawValue`.
+    pub async fn put_limit(
+        &self,
+        name: &str,
+        spec: &(impl Serialize + ?Sized),
+    ) -> Result<Answer<Limit>, Error> {
         self.call(Call::new(Method::PUT, path(name)).body(spec)?).await
     }
 

@@ -12,6 +12,9 @@ use punctual_client::Error;
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 the input is wrong, 3 not found, \
 4 conflict (a key is taken, a version or state has changed), 5 the server cannot be reached";
 
+/// The exit code of `apply --exit-code` when something is different.
+const DIFFERENT: u8 = 6;
+
 /// A command that did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -23,6 +26,8 @@ pub(crate) enum Failure {
     Conflict(String),
     /// The server cannot be reached.
     Unreachable(String),
+    /// Nothing failed, but something is different, and whoever asked wants to know by the exit code.
+    Different,
     /// Something outside failed.
     Other(anyhow::Error),
 }
@@ -36,6 +41,7 @@ impl Failure {
             Failure::NotFound(message) => (3, message),
             Failure::Conflict(message) => (4, message),
             Failure::Unreachable(message) => (5, message),
+            Failure::Different => return ExitCode::from(DIFFERENT),
         };
         eprintln!("error: {message}");
         ExitCode::from(code)

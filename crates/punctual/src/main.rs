@@ -2,11 +2,14 @@
 
 mod commands;
 mod config;
+mod document;
 mod failure;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+
+use self::commands::asking::Asking;
 
 // Runs are born on one thread and end on another, which the system's allocator pays for: see docs/decisions/0007.
 #[global_allocator]
@@ -22,27 +25,45 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Alert(commands::alert::Arguments),
+    /// Be told of dead letters, open breakers, missed slots, late runs and silent jobs
+    Alert(Asking<commands::alert::Command>),
+    Apply(commands::apply::Arguments),
     Backup(commands::backup::Arguments),
-    Batch(commands::batch::Arguments),
+    /// Run lists of items, and see when all of them have ended
+    Batch(Asking<commands::batch::Command>),
     Bench(commands::bench::Arguments),
-    Breaker(commands::breaker::Arguments),
-    Calendar(commands::calendar::Arguments),
+    /// See which targets and jobs are left alone because they fail or do not answer, and let their runs through
+    Breaker(Asking<commands::breaker::Command>),
+    /// Name calendars that schedules share: holidays, business hours
+    Calendar(Asking<commands::calendar::Command>),
     Check(commands::check::Arguments),
+    Completions(commands::completions::Arguments),
+    Context(commands::context::Arguments),
     Copy(commands::copy::Arguments),
-    DeadLetter(commands::dead_letter::Arguments),
+    /// List dead runs, let them go on, or acknowledge them
+    DeadLetter(Asking<commands::dead_letter::Command>),
     Explain(commands::explain::Arguments),
+    Export(commands::export::Arguments),
     Forecast(commands::forecast::Arguments),
-    Job(commands::job::Arguments),
-    Limit(commands::limit::Arguments),
+    Import(commands::import::Arguments),
+    /// Register, read, change, pause and run jobs
+    Job(Asking<commands::job::Command>),
+    /// Limit how many runs of tenants, queues and types go on at once, and how fast they start
+    Limit(Asking<commands::limit::Command>),
+    Man(commands::man::Arguments),
     Migrate(commands::migrate::Arguments),
-    Operation(commands::operation::Arguments),
-    Queue(commands::queue::Arguments),
+    /// List, read and cancel long work over many jobs or runs
+    Operation(Asking<commands::operation::Command>),
+    /// See what waits and runs in queues, who serves them and what is planned
+    Queue(Asking<commands::queue::Command>),
     Restore(commands::restore::Arguments),
-    Run(commands::run::Arguments),
+    /// List, read, follow, cancel, retry, answer for and complete runs
+    Run(Asking<commands::run::Command>),
     Serve(commands::serve::Arguments),
-    Tenant(commands::tenant::Arguments),
-    Worker(commands::worker::Arguments),
+    /// Create and list tenants, and set defaults for their jobs
+    Tenant(Asking<commands::tenant::Command>),
+    /// See the programs that ask for runs of `worker` jobs
+    Worker(Asking<commands::worker::Command>),
     Nodes(commands::node::Nodes),
     Shards(commands::node::Shards),
     Databases(commands::node::Databases),
@@ -50,27 +71,33 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Alert(arguments) => commands::alert::run(&arguments),
+        Command::Alert(asking) => asking.run(),
+        Command::Apply(arguments) => commands::apply::run(&arguments),
         Command::Backup(arguments) => commands::backup::run(&arguments),
-        Command::Batch(arguments) => commands::batch::run(&arguments),
+        Command::Batch(asking) => asking.run(),
         Command::Bench(arguments) => commands::bench::run(&arguments),
-        Command::Breaker(arguments) => commands::breaker::run(&arguments),
-        Command::Queue(arguments) => commands::queue::run(&arguments),
-        Command::Worker(arguments) => commands::worker::run(&arguments),
-        Command::Calendar(arguments) => commands::calendar::run(&arguments),
+        Command::Breaker(asking) => asking.run(),
+        Command::Queue(asking) => asking.run(),
+        Command::Worker(asking) => asking.run(),
+        Command::Calendar(asking) => asking.run(),
         Command::Check(arguments) => commands::check::run(&arguments),
+        Command::Completions(arguments) => commands::completions::run(&arguments, Arguments::command()),
+        Command::Context(arguments) => commands::context::run(&arguments),
         Command::Copy(arguments) => commands::copy::run(&arguments),
-        Command::DeadLetter(arguments) => commands::dead_letter::run(&arguments),
+        Command::DeadLetter(asking) => asking.run(),
         Command::Explain(arguments) => commands::explain::run(&arguments),
+        Command::Export(arguments) => commands::export::run(&arguments),
         Command::Forecast(arguments) => commands::forecast::run(&arguments),
-        Command::Job(arguments) => commands::job::run(&arguments),
-        Command::Limit(arguments) => commands::limit::run(&arguments),
+        Command::Job(asking) => asking.run(),
+        Command::Limit(asking) => asking.run(),
+        Command::Import(arguments) => commands::import::run(&arguments),
+        Command::Man(arguments) => commands::man::run(&arguments, Arguments::command()),
         Command::Migrate(arguments) => commands::migrate::run(&arguments),
-        Command::Operation(arguments) => commands::operation::run(&arguments),
+        Command::Operation(asking) => asking.run(),
         Command::Restore(arguments) => commands::restore::run(&arguments),
-        Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Run(asking) => asking.run(),
         Command::Serve(arguments) => commands::serve::run(&arguments),
-        Command::Tenant(arguments) => commands::tenant::run(&arguments),
+        Command::Tenant(asking) => asking.run(),
         Command::Nodes(arguments) => commands::node::nodes(&arguments),
         Command::Shards(arguments) => commands::node::shards(&arguments),
         Command::Databases(arguments) => commands::node::databases(&arguments),
@@ -83,8 +110,6 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     const PAGE: &str = include_str!("../../../docs/reference/cli.md");

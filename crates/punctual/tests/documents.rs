@@ -65,6 +65,8 @@ fn run(command: &str) -> Vec<String> {
         .args(["-c", &format!("{command} 2>&1")])
         .env("PATH", path)
         .env("PUNCTUAL_TZDATA", "bundled")
+        .env("XDG_CONFIG_HOME", "/nowhere")
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
         .output()
         .unwrap();
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_string).collect()

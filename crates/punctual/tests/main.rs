@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "what is not there fails the test")]
 
 mod alerts;
+mod apply;
 mod backlog;
 mod batches;
 mod bench;
@@ -10,6 +11,8 @@ mod bulk;
 mod calendars;
 mod cli;
 mod cluster;
+mod comfort;
+mod contexts;
 mod copy;
 mod cut_off;
 mod disk;
@@ -19,6 +22,7 @@ mod explain;
 mod fairness;
 mod forecast;
 mod grpc;
+mod import;
 mod inside;
 mod kill;
 mod links;
@@ -40,6 +44,7 @@ mod unknown;
 mod why;
 
 mod support {
+    pub(crate) mod asked;
     pub(crate) mod hook;
     pub(crate) mod program;
     pub(crate) mod proxy;

@@ -7,32 +7,28 @@ use comfy_table::Cell;
 use jiff::Timestamp;
 use punctual_api::Duration;
 use punctual_api::alert::{Alarm, Alert, AlertJobs, AlertMail, AlertSpec, AlertTo, AlertUrl};
-use serde_json::value::RawValue;
+use punctual_client::Client;
 
-use super::remote::{self, Paging, Remote};
+use super::asking::Ask;
+use super::job::read_json;
+use super::remote::{Paging, Remote};
+use super::watch::Watch;
 use super::{moment, output};
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::Failure;
 
-/// Be told of dead letters, open breakers, missed slots, late runs and silent jobs
-#[derive(Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    remote: Remote,
-}
-
+/// The verbs.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Set an alert, or change it
     Put(Box<Put>),
     /// List all alerts
-    List,
+    List(Watch),
     /// Show an alert
     Get {
         /// Its name
         name: String,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// Delete an alert, with its alarms: nobody is told any more
     Delete {
@@ -47,7 +43,7 @@ enum Command {
 }
 
 #[derive(Args)]
-struct Put {
+pub(crate) struct Put {
     /// Its name: 1 to 63 letters, digits and any of . _ - /
     name: String,
     /// What it is about: dead_letter, breaker_open, missed, late or silent
@@ -86,7 +82,7 @@ struct Put {
     /// Only jobs with this label; may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// The alert as JSON, instead of flags
+    /// The alert as JSON or YAML, instead of flags
     #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "who", "over", "for", "repeat_every"])]
     file: Option<PathBuf>,
 }
@@ -122,46 +118,43 @@ impl Put {
     }
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    remote::run(execute(arguments))
-}
-
-async fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let remote = &arguments.remote;
-    let client = remote.client()?;
-    match &arguments.command {
-        Command::Put(put) => {
-            let alert = match &put.file {
-                Some(path) => {
-                    let text = std::fs::read_to_string(path).map_err(|error| {
-                        Failure::Input(format!("cannot read {}: {error}", path.display()))
-                    })?;
-                    let body: Box<RawValue> = serde_json::from_str(&text).map_err(|error| {
-                        Failure::Input(format!("{} is not JSON: {error}", path.display()))
-                    })?;
-                    client.put_alert(&put.name, &*body).await?
-                }
-                None => client.put_alert(&put.name, &put.spec()).await?,
-            };
-            remote.show(&alert, |alert, _| format!("alert {}: {}\n", alert.name, told(alert)))
-        }
-        Command::List => remote.show(&client.alerts().await?, |page, _| {
-            let mut table = output::table(&["ALERT", "ON", "JOBS", "TELLS", "REPEATS EVERY"]);
-            for alert in &page.items {
-                let every = alert.spec.repeat_every.map(|every| every.to_string()).unwrap_or_default();
-                let row = [alert.name.clone(), on(&alert.spec), jobs(&alert.spec), who(&alert.spec), every];
-                table.add_row(row.map(|text| output::safe(&text)));
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::Put(put) => {
+                let alert = match &put.file {
+                    Some(path) => client.put_alert(&put.name, &*read_json(path)?).await?,
+                    None => client.put_alert(&put.name, &put.spec()).await?,
+                };
+                remote.show(&alert, |alert, _| format!("alert {}: {}\n", alert.name, told(alert)))
             }
-            output::lines(&table)
-        }),
-        Command::Get { name } => remote
-            .show(&client.alert(name).await?, |alert, _| format!("alert {}: {}\n", alert.name, told(alert))),
-        Command::Delete { name } => {
-            client.delete_alert(name).await?;
-            Ok(())
+            Command::List(_) => remote.show(&client.alerts().await?, |page, _| {
+                let mut table = output::table(&["ALERT", "ON", "JOBS", "TELLS", "REPEATS EVERY"]);
+                for alert in &page.items {
+                    let every = alert.spec.repeat_every.map(|every| every.to_string()).unwrap_or_default();
+                    let row =
+                        [alert.name.clone(), on(&alert.spec), jobs(&alert.spec), who(&alert.spec), every];
+                    table.add_row(row.map(|text| output::safe(&text)));
+                }
+                output::lines(&table)
+            }),
+            Command::Get { name, .. } => remote.show(&client.alert(name).await?, |alert, _| {
+                format!("alert {}: {}\n", alert.name, told(alert))
+            }),
+            Command::Delete { name } => {
+                client.delete_alert(name).await?;
+                Ok(())
+            }
+            Command::Alarms { paging } => remote.show_list(client.alarms(), paging, alarms).await,
         }
-        Command::Alarms { paging } => remote.show_list(client.alarms(), paging, alarms).await,
+    }
+
+    fn watch(&self) -> Watch {
+        match self {
+            Command::List(watch) | Command::Get { watch, .. } => *watch,
+            Command::Alarms { paging } => paging.watch,
+            _ => Watch::default(),
+        }
     }
 }
 

@@ -49,11 +49,11 @@ pub(super) fn show(bar: &ProgressBar, progress: Progress) {
 
 pub(super) fn report(manifest: &Manifest, format: Format, deed: &str) -> Result<(), Failure> {
     match format {
-        Format::Json => {
+        Format::Json | Format::Yaml => {
             let text = serde_json::to_string(manifest).map_err(anyhow::Error::from)?;
-            output::print(&format!("{text}\n"))
+            output::print(&output::machine(&text, format)?)
         }
-        Format::Table => {
+        Format::Table | Format::Wide => {
             let counts = &manifest.counts;
             output::print(&format!(
                 "{deed}: {} jobs, {} open runs, {} runs of history, {} bytes, as of {}\n",

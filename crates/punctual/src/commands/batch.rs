@@ -2,31 +2,24 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use jiff::Timestamp;
 use punctual_api::batch::{Batch, BatchCounts, BatchRun};
-use serde_json::value::RawValue;
+use punctual_client::Client;
 
-use super::job::read_text;
-use super::remote::{self, Paging, Remote};
+use super::asking::Ask;
+use super::job::read_json;
+use super::remote::{Paging, Remote};
+use super::watch::Watch;
 use super::{moment, output};
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::Failure;
 
-/// Run lists of items, and see when all of them have ended
-#[derive(Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    remote: Remote,
-}
-
+/// The verbs.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Register a batch; the same file again is the same batch
     Create {
-        /// A file with a batch as JSON, or - for standard input
+        /// A file with a batch as JSON or YAML, or - for standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
     },
@@ -39,6 +32,8 @@ enum Command {
     Get {
         /// Its id
         id: String,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// List the items of a batch that have runs, newest first
     Items {
@@ -62,31 +57,33 @@ enum Command {
     },
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    remote::run(execute(arguments))
-}
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::Create { file } => {
+                // As it is written: the server names what is wrong.
+                let text = read_json(file)?;
+                let batch = client.create_batch(&text).await?;
+                remote.show(&batch, |batch, _| format!("batch {}: {} items\n", batch.id, batch.items))
+            }
+            Command::List { paging } => remote.show_list(client.batches(), paging, table).await,
+            Command::Get { id, .. } => remote.show(&client.batch(id).await?, page),
+            Command::Items { id, state, paging } => {
+                remote.show_list(client.batch_items(id, state.as_deref()), paging, items).await
+            }
+            Command::Cancel { id } => remote.show(&client.cancel_batch(id).await?, page),
+            Command::Delete { id } => {
+                client.delete_batch(id).await?;
+                Ok(())
+            }
+        }
+    }
 
-async fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let remote = &arguments.remote;
-    let client = remote.client()?;
-    match &arguments.command {
-        Command::Create { file } => {
-            // As it is written: the server names what is wrong.
-            let text: Box<RawValue> = serde_json::from_str(&read_text(file)?)
-                .map_err(|error| Failure::Input(format!("{}: this is not JSON: {error}", file.display())))?;
-            let batch = client.create_batch(&text).await?;
-            remote.show(&batch, |batch, _| format!("batch {}: {} items\n", batch.id, batch.items))
-        }
-        Command::List { paging } => remote.show_list(client.batches(), paging, table).await,
-        Command::Get { id } => remote.show(&client.batch(id).await?, page),
-        Command::Items { id, state, paging } => {
-            remote.show_list(client.batch_items(id, state.as_deref()), paging, items).await
-        }
-        Command::Cancel { id } => remote.show(&client.cancel_batch(id).await?, page),
-        Command::Delete { id } => {
-            client.delete_batch(id).await?;
-            Ok(())
+    fn watch(&self) -> Watch {
+        match self {
+            Command::List { paging } | Command::Items { paging, .. } => paging.watch,
+            Command::Get { watch, .. } => *watch,
+            _ => Watch::default(),
         }
     }
 }
@@ -108,12 +105,8 @@ fn table(batches: &[&Batch], now: Timestamp) -> String {
 }
 
 fn page(batch: &Batch, now: Timestamp) -> String {
-    let mut facts = output::facts();
-    let mut fact = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            facts.add_row(vec![name.to_string(), output::safe(&value)]);
-        }
-    };
+    let mut facts = output::Facts::new();
+    let mut fact = |name: &str, value: Option<String>| facts.add(name, value);
     let full = |at: Option<Timestamp>| at.map(|at| moment::full(at, now));
     fact("batch", Some(batch.id.clone()));
     fact("name", Some(batch.name.clone()));
@@ -125,7 +118,7 @@ fn page(batch: &Batch, now: Timestamp) -> String {
     fact("completed", full(batch.completed_at));
     fact("cancelled", full(batch.cancelled_at));
     fact("next slot", full(batch.next_fire_at));
-    output::lines(&facts)
+    facts.lines()
 }
 
 /// What there is any of.

@@ -6,24 +6,18 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use punctual_api::calendar::{Calendar, CalendarSpec};
 use punctual_api::read::Unread;
+use punctual_client::Client;
 
-use super::job::read_text;
-use super::remote::{self, Paging, Remote};
+use super::asking::Ask;
+use super::job::read_json;
+use super::remote::{Paging, Remote};
+use super::watch::Watch;
 use super::{moment, output};
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::Failure;
 
-/// Name calendars that schedules share: holidays, business hours
-#[derive(Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    remote: Remote,
-}
-
+/// The verbs.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Set a calendar, or change it: the jobs that use it are planned anew
     Put(Box<Put>),
     /// List calendars by name
@@ -35,6 +29,8 @@ enum Command {
     Get {
         /// Its name
         name: String,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// Delete a calendar that no job uses
     Delete {
@@ -47,7 +43,7 @@ enum Command {
 }
 
 #[derive(Args)]
-struct Put {
+pub(crate) struct Put {
     /// Its name: 1 to 63 letters, digits and any of . _ - /
     name: String,
     /// A file with a calendar as JSON, or - for standard input
@@ -104,54 +100,57 @@ impl Flags {
     }
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    remote::run(execute(arguments))
-}
-
-async fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let remote = &arguments.remote;
-    let client = remote.client()?;
-    match &arguments.command {
-        Command::Put(put) => {
-            let given = match &put.file {
-                Some(path) => from_file(path)?.with(put.flags.spec()),
-                None => put.flags.spec(),
-            };
-            let (spec, version) = match put.add {
-                true => {
-                    let old = client.calendar(&put.name).await?.value;
-                    // What is added to must not have changed since it was read.
-                    let version = put.version.or(u32::try_from(old.version).ok());
-                    (old.spec.with(given), version)
-                }
-                false => (given, put.version),
-            };
-            let calendar = client.put_calendar(&put.name, &spec, version).await?;
-            remote.show(&calendar, |calendar, _| {
-                let plans = calendar.operation_id.as_ref();
-                let plans = plans.map(|id| format!("operation {id} plans the jobs anew that use it\n"));
-                format!(
-                    "calendar {} (version {}): {}\n{}",
-                    calendar.name,
-                    calendar.version,
-                    in_a_line(&calendar.spec),
-                    plans.unwrap_or_default()
-                )
-            })
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::Put(put) => {
+                let given = match &put.file {
+                    Some(path) => from_file(path)?.with(put.flags.spec()),
+                    None => put.flags.spec(),
+                };
+                let (spec, version) = match put.add {
+                    true => {
+                        let old = client.calendar(&put.name).await?.value;
+                        // What is added to must not have changed since it was read.
+                        let version = put.version.or(u32::try_from(old.version).ok());
+                        (old.spec.with(given), version)
+                    }
+                    false => (given, put.version),
+                };
+                let calendar = client.put_calendar(&put.name, &spec, version).await?;
+                remote.show(&calendar, |calendar, _| {
+                    let plans = calendar.operation_id.as_ref();
+                    let plans = plans.map(|id| format!("operation {id} plans the jobs anew that use it\n"));
+                    format!(
+                        "calendar {} (version {}): {}\n{}",
+                        calendar.name,
+                        calendar.version,
+                        in_a_line(&calendar.spec),
+                        plans.unwrap_or_default()
+                    )
+                })
+            }
+            Command::List { paging } => remote.show_list(client.calendars(), paging, table).await,
+            Command::Get { name, .. } => remote.show(&client.calendar(name).await?, page),
+            Command::Delete { name, version } => {
+                client.delete_calendar(name, *version).await?;
+                Ok(())
+            }
         }
-        Command::List { paging } => remote.show_list(client.calendars(), paging, table).await,
-        Command::Get { name } => remote.show(&client.calendar(name).await?, page),
-        Command::Delete { name, version } => {
-            client.delete_calendar(name, *version).await?;
-            Ok(())
+    }
+
+    fn watch(&self) -> Watch {
+        match self {
+            Command::List { paging } => paging.watch,
+            Command::Get { watch, .. } => *watch,
+            _ => Watch::default(),
         }
     }
 }
 
 /// A calendar in a file.
 pub(super) fn from_file(path: &Path) -> Result<CalendarSpec, Failure> {
-    CalendarSpec::from_text(&read_text(path)?).map_err(|unread| {
+    CalendarSpec::from_text(read_json(path)?.get()).map_err(|unread| {
         let reason = match unread {
             Unread::Malformed(reason) => reason,
             Unread::Wrong(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  "),
@@ -175,19 +174,15 @@ fn table(calendars: &[&Calendar], now: Timestamp) -> String {
 
 fn page(calendar: &Calendar, now: Timestamp) -> String {
     let spec = &calendar.spec;
-    let mut facts = output::facts();
-    let mut fact = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            facts.add_row(vec![name.to_string(), output::safe(&value)]);
-        }
-    };
+    let mut facts = output::Facts::new();
+    let mut fact = |name: &str, value: Option<String>| facts.add(name, value);
     fact("calendar", Some(calendar.name.clone()));
     fact("timezone", Some(spec.timezone.clone().unwrap_or_else(|| "that of each schedule".into())));
     for (name, texts) in lists(spec) {
         fact(name, texts.as_ref().map(|texts| texts.join(", ")));
     }
     fact("version", Some(format!("{}, of {}", calendar.version, moment::full(calendar.updated_at, now))));
-    output::lines(&facts)
+    facts.lines()
 }
 
 fn lists(spec: &CalendarSpec) -> [(&'static str, &Option<Vec<String>>); 6] {

@@ -30,8 +30,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         false => directory(&arguments.dir)?,
     };
     match arguments.output {
-        Format::Json => output::print(&format!("{}\n", object(&checked)))?,
-        Format::Table => output::print(&page(&checked))?,
+        format @ (Format::Json | Format::Yaml) => {
+            output::print(&output::machine(&object(&checked).to_string(), format)?)?;
+        }
+        Format::Table | Format::Wide => output::print(&page(&checked))?,
     }
     match checked.wrong {
         0 => Ok(()),

@@ -66,8 +66,10 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
     }
     to.transfer().finish().await.map_err(|error| failed(CopyError::To(error)))?;
     match arguments.output {
-        Format::Json => output::print(&format!("{}\n", object(&report))),
-        Format::Table => output::print(&page(&report, &arguments.to)),
+        format @ (Format::Json | Format::Yaml) => {
+            output::print(&output::machine(&object(&report).to_string(), format)?)
+        }
+        Format::Table | Format::Wide => output::print(&page(&report, &arguments.to)),
     }
 }
 

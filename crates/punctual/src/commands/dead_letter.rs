@@ -7,24 +7,17 @@ use punctual_api::dead_letter::{DeadLetterGroups, Filter, Selection, SelectionRe
 use punctual_api::time::Time;
 use punctual_client::{Answer, Client, Done, JobRef, RunFilter};
 
-use super::output::{self, Format};
-use super::remote::{self, Paging, Remote};
+use super::asking::Ask;
+use super::output;
+use super::remote::{Paging, Remote};
 use super::run::{Common, table};
+use super::watch::Watch;
 use super::{many, moment};
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::Failure;
 
-/// List dead runs, let them go on, or acknowledge them
-#[derive(Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    remote: Remote,
-}
-
+/// The verbs.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// List dead runs, newest first
     List {
         #[command(flatten)]
@@ -36,6 +29,8 @@ enum Command {
     Groups {
         #[command(flatten)]
         narrow: Narrow,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// Let dead runs go on: the same runs, their next attempts
     Redrive(Which),
@@ -44,7 +39,7 @@ enum Command {
 }
 
 #[derive(Args)]
-struct Narrow {
+pub(crate) struct Narrow {
     /// Of this job: its id or key:KEY
     #[arg(long, value_name = "JOB")]
     job: Option<JobRef>,
@@ -78,7 +73,7 @@ impl Narrow {
 }
 
 #[derive(Args)]
-struct Which {
+pub(crate) struct Which {
     /// Runs, by id
     #[arg(value_name = "RUN", conflicts_with_all = ["job", "error", "label", "type", "queue", "from", "to", "all"])]
     runs: Vec<String>,
@@ -92,30 +87,37 @@ struct Which {
     no_wait: bool,
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    remote::run(execute(arguments))
-}
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::List { narrow, paging } => {
+                let filter = narrow.filter(client).await?;
+                remote
+                    .show_list(client.dead_letters(&filter), paging, |runs, now| {
+                        table(runs, now, remote.is_wide())
+                    })
+                    .await
+            }
+            Command::Groups { narrow, .. } => {
+                let found = client.dead_letter_groups(&narrow.filter(client).await?).await?;
+                remote.show(&found, groups)
+            }
+            Command::Redrive(which) => {
+                let done = client.redrive(&selection(which, client).await?).await?;
+                finish(done, which, remote, client, "redriven").await
+            }
+            Command::Acknowledge(which) => {
+                let done = client.acknowledge(&selection(which, client).await?).await?;
+                finish(done, which, remote, client, "acknowledged").await
+            }
+        }
+    }
 
-async fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let remote = &arguments.remote;
-    let client = remote.client()?;
-    match &arguments.command {
-        Command::List { narrow, paging } => {
-            let filter = narrow.filter(&client).await?;
-            remote.show_list(client.dead_letters(&filter), paging, table).await
-        }
-        Command::Groups { narrow } => {
-            let found = client.dead_letter_groups(&narrow.filter(&client).await?).await?;
-            remote.show(&found, groups)
-        }
-        Command::Redrive(which) => {
-            let done = client.redrive(&selection(which, &client).await?).await?;
-            finish(done, which, remote, &client, "redriven").await
-        }
-        Command::Acknowledge(which) => {
-            let done = client.acknowledge(&selection(which, &client).await?).await?;
-            finish(done, which, remote, &client, "acknowledged").await
+    fn watch(&self) -> Watch {
+        match self {
+            Command::List { paging, .. } => paging.watch,
+            Command::Groups { watch, .. } => *watch,
+            _ => Watch::default(),
         }
     }
 }
@@ -198,7 +200,7 @@ fn told(result: &Answer<SelectionResult>, remote: &Remote, deed: &str) -> Result
         (_, None) => Ok(()),
         (1, Some((_, problem))) => Err(problem.clone().into()),
         (all, Some((item, problem))) => {
-            if remote.output == Format::Table {
+            if !remote.output.is_for_programs() {
                 for (item, problem) in std::iter::once((item, problem)).chain(problems) {
                     output::print(&format!("run {}: {}\n", item.id, problem.detail))?;
                 }

@@ -172,11 +172,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         tzdata: tzdb.version().map(str::to_string),
     };
     match arguments.remote.output {
-        Format::Json => {
+        format @ (Format::Json | Format::Yaml) => {
             let json = serde_json::to_string_pretty(&explanation).map_err(anyhow::Error::from)?;
-            output::print(&format!("{json}\n"))
+            output::print(&output::machine(&json, format)?)
         }
-        Format::Table => output::print(&page(&explanation, &timetable, &slots, &tzdb)),
+        Format::Table | Format::Wide => output::print(&page(&explanation, &timetable, &slots, &tzdb)),
     }
 }
 

@@ -5,27 +5,21 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 use punctual_api::Duration;
 use punctual_api::limit::{Limit, LimitSpec, Rate};
+use punctual_client::Client;
 
+use super::asking::Ask;
 use super::output;
-use super::remote::{self, Remote};
-use crate::failure::{EXIT_CODES, Failure};
+use super::remote::Remote;
+use super::watch::Watch;
+use crate::failure::Failure;
 
-/// Limit how many runs of tenants, queues and types go on at once, and how fast they start
-#[derive(Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    remote: Remote,
-}
-
+/// The verbs.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Set a limit, or change it
     Set(Box<Set>),
     /// List all limits
-    List,
+    List(Watch),
     /// Delete a limit: it counts no more, at once
     Delete {
         /// Its name
@@ -34,7 +28,7 @@ enum Command {
 }
 
 #[derive(Args)]
-struct Set {
+pub(crate) struct Set {
     /// Its name: 1 to 63 letters, digits and any of . _ - /
     name: String,
     /// So many runs at once
@@ -89,41 +83,43 @@ impl FromStr for Speed {
     }
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    remote::run(execute(arguments))
-}
-
-async fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let remote = &arguments.remote;
-    let client = remote.client()?;
-    match &arguments.command {
-        Command::Set(set) => {
-            let rate =
-                set.rate.map(|Speed { limit, per }| Rate { limit: Some(limit), per, burst: set.burst });
-            let spec = LimitSpec {
-                tenant: set.for_tenant.clone(),
-                queue: set.queue.clone(),
-                r#type: set.r#type.clone(),
-                by: (!set.by.is_empty()).then(|| set.by.clone()),
-                max: set.max,
-                rate,
-                holds_retries: set.holds_retries.then_some(true),
-            };
-            let limit = client.put_limit(&set.name, &spec).await?;
-            remote.show(&limit, |limit, _| format!("limit {}: {}\n", limit.name, told(limit)))
-        }
-        Command::List => remote.show(&client.limits().await?, |page, _| {
-            let mut table = output::table(&["LIMIT", "FOR", "BY", "ALLOWS"]);
-            for limit in &page.items {
-                let by = limit.spec.by.clone().unwrap_or_default().join(", ");
-                table.add_row(vec![limit.name.clone(), runs(&limit.spec), by, allows(&limit.spec)]);
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::Set(set) => {
+                let rate =
+                    set.rate.map(|Speed { limit, per }| Rate { limit: Some(limit), per, burst: set.burst });
+                let spec = LimitSpec {
+                    tenant: set.for_tenant.clone(),
+                    queue: set.queue.clone(),
+                    r#type: set.r#type.clone(),
+                    by: (!set.by.is_empty()).then(|| set.by.clone()),
+                    max: set.max,
+                    rate,
+                    holds_retries: set.holds_retries.then_some(true),
+                };
+                let limit = client.put_limit(&set.name, &spec).await?;
+                remote.show(&limit, |limit, _| format!("limit {}: {}\n", limit.name, told(limit)))
             }
-            output::lines(&table)
-        }),
-        Command::Delete { name } => {
-            client.delete_limit(name).await?;
-            Ok(())
+            Command::List(_) => remote.show(&client.limits().await?, |page, _| {
+                let mut table = output::table(&["LIMIT", "FOR", "BY", "ALLOWS"]);
+                for limit in &page.items {
+                    let by = limit.spec.by.clone().unwrap_or_default().join(", ");
+                    table.add_row(vec![limit.name.clone(), runs(&limit.spec), by, allows(&limit.spec)]);
+                }
+                output::lines(&table)
+            }),
+            Command::Delete { name } => {
+                client.delete_limit(name).await?;
+                Ok(())
+            }
+        }
+    }
+
+    fn watch(&self) -> Watch {
+        match self {
+            Command::List(watch) => *watch,
+            _ => Watch::default(),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 
 /// Options of every change of many.
 #[derive(Args)]
-pub(super) struct How {
+pub(crate) struct How {
     /// All of the tenant, if nothing narrows
     #[arg(long)]
     pub(super) all: bool,
@@ -58,11 +58,11 @@ pub(super) async fn change(
     if how.dry_run {
         let preview = count(asked, client).await?;
         return match remote.output {
-            Format::Json => {
+            format @ (Format::Json | Format::Yaml) => {
                 let text = serde_json::to_string(&preview).map_err(|error| Failure::Other(error.into()))?;
-                output::print(&format!("{text}\n"))
+                output::print(&output::machine(&text, format)?)
             }
-            Format::Table => output::print(&page(&preview, asked)),
+            Format::Table | Format::Wide => output::print(&page(&preview, asked)),
         };
     }
     let operation = client.change_many(&asked.many, how.idempotency_key.as_deref()).await?;

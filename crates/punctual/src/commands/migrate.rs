@@ -50,8 +50,10 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
     };
     let schema = Schema::read(&options).await?;
     match arguments.output {
-        Format::Json => output::print(&format!("{}\n", object(&schema))),
-        Format::Table => output::print(&page(&schema, before.as_ref())),
+        format @ (Format::Json | Format::Yaml) => {
+            output::print(&output::machine(&object(&schema).to_string(), format)?)
+        }
+        Format::Table | Format::Wide => output::print(&page(&schema, before.as_ref())),
     }
 }
 

@@ -1,18 +1,26 @@
 //! One file per command.
 
 pub(crate) mod alert;
+pub(crate) mod apply;
+pub(crate) mod asking;
 pub(crate) mod backup;
 pub(crate) mod batch;
 pub(crate) mod bench;
 pub(crate) mod breaker;
 pub(crate) mod calendar;
 pub(crate) mod check;
+pub(crate) mod completions;
+mod confirm;
+pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod dead_letter;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub(crate) mod forecast;
+pub(crate) mod import;
 pub(crate) mod job;
 pub(crate) mod limit;
+pub(crate) mod man;
 mod many;
 pub(crate) mod migrate;
 pub(crate) mod moment;
@@ -27,4 +35,5 @@ mod secret;
 pub(crate) mod serve;
 pub(crate) mod tenant;
 pub(crate) mod tzdata;
+pub(crate) mod watch;
 pub(crate) mod worker;

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use punctual_api::node::{Database, Node, Shard, ranges};
 
 use super::remote::{self, Remote};
+use super::watch::{self, Watch};
 use super::{moment, output};
 use crate::failure::{EXIT_CODES, Failure};
 
@@ -12,6 +13,8 @@ use crate::failure::{EXIT_CODES, Failure};
 #[derive(Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Nodes {
+    #[command(flatten)]
+    watch: Watch,
     #[command(flatten)]
     remote: Remote,
 }
@@ -25,6 +28,8 @@ pub(crate) struct Shards {
     /// One line for each shard instead of one for each owner
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    watch: Watch,
     #[command(flatten)]
     remote: Remote,
 }
@@ -47,15 +52,17 @@ enum ShardCommand {
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Databases {
     #[command(flatten)]
+    watch: Watch,
+    #[command(flatten)]
     remote: Remote,
 }
 
 /// Lists the databases.
 pub(crate) fn databases(arguments: &Databases) -> Result<(), Failure> {
-    remote::run(async {
+    remote::run(watch::again(arguments.watch.every(), || async {
         let remote = &arguments.remote;
         remote.show(&remote.client()?.databases().await?, |page, _| database_table(&page.items))
-    })
+    }))
 }
 
 fn database_table(databases: &[Database]) -> String {
@@ -69,10 +76,10 @@ fn database_table(databases: &[Database]) -> String {
 
 /// Lists the nodes.
 pub(crate) fn nodes(arguments: &Nodes) -> Result<(), Failure> {
-    remote::run(async {
+    remote::run(watch::again(arguments.watch.every(), || async {
         let remote = &arguments.remote;
         remote.show(&remote.client()?.nodes().await?, |page, now| node_table(&page.items, now))
-    })
+    }))
 }
 
 /// Shows the shards.
@@ -88,10 +95,14 @@ pub(crate) fn shards(arguments: &Shards) -> Result<(), Failure> {
                 )
             });
         }
-        remote.show(&remote.client()?.shards().await?, |page, now| match arguments.all {
-            true => shard_table(&page.items, now),
-            false => owner_table(&page.items),
+        let client = remote.client()?;
+        watch::again(arguments.watch.every(), || async {
+            remote.show(&client.shards().await?, |page, now| match arguments.all {
+                true => shard_table(&page.items, now),
+                false => owner_table(&page.items),
+            })
         })
+        .await
     })
 }
 

@@ -1,27 +1,21 @@
 //! `punctual operation`: long work that the server does by itself.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Subcommand, ValueEnum};
 use comfy_table::Cell;
 use jiff::Timestamp;
 use punctual_api::operation::Operation;
+use punctual_client::Client;
 
-use super::remote::{self, Paging, Remote};
+use super::asking::Ask;
+use super::remote::{Paging, Remote};
 use super::run::word;
+use super::watch::Watch;
 use super::{moment, output};
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::Failure;
 
-/// List, read and cancel long work over many jobs or runs
-#[derive(Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    remote: Remote,
-}
-
+/// The verbs.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// List operations, newest first
     List {
         /// In this state
@@ -34,6 +28,8 @@ enum Command {
     Get {
         /// The operation's id
         operation: String,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// End an operation between two steps; what it did stays done
     Cancel {
@@ -43,31 +39,35 @@ enum Command {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum State {
+pub(crate) enum State {
     Running,
     Succeeded,
     Failed,
     Cancelled,
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    remote::run(execute(arguments))
-}
-
-async fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let remote = &arguments.remote;
-    let client = remote.client()?;
-    match &arguments.command {
-        Command::List { state, paging } => {
-            let state = state.map(word);
-            remote.show_list(client.operations(state.as_deref()), paging, table).await
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::List { state, paging } => {
+                let state = state.map(word);
+                remote.show_list(client.operations(state.as_deref()), paging, table).await
+            }
+            Command::Get { operation, .. } => remote.show(&client.operation(operation).await?, page),
+            Command::Cancel { operation } => {
+                remote.show(&client.cancel_operation(operation).await?, |operation, _| {
+                    format!("operation {} is cancelled; {} were done\n", operation.id, operation.done)
+                })
+            }
         }
-        Command::Get { operation } => remote.show(&client.operation(operation).await?, page),
-        Command::Cancel { operation } => remote
-            .show(&client.cancel_operation(operation).await?, |operation, _| {
-                format!("operation {} is cancelled; {} were done\n", operation.id, operation.done)
-            }),
+    }
+
+    fn watch(&self) -> Watch {
+        match self {
+            Command::List { paging, .. } => paging.watch,
+            Command::Get { watch, .. } => *watch,
+            _ => Watch::default(),
+        }
     }
 }
 
@@ -88,12 +88,8 @@ fn table(operations: &[&Operation], now: Timestamp) -> String {
 }
 
 fn page(operation: &Operation, now: Timestamp) -> String {
-    let mut facts = output::facts();
-    let mut fact = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            facts.add_row(vec![name.to_string(), value]);
-        }
-    };
+    let mut facts = output::Facts::new();
+    let mut fact = |name: &str, value: Option<String>| facts.add(name, value);
     let filter = operation.filter.as_ref();
     fact("operation", Some(operation.id.clone()));
     fact("kind", Some(operation.kind.clone()));
@@ -112,7 +108,7 @@ fn page(operation: &Operation, now: Timestamp) -> String {
     fact("went on", Some(moment::full(operation.updated_at, now)));
     fact("ended", operation.finished_at.map(|at| moment::full(at, now)));
     fact("why", operation.error.as_deref().map(output::safe));
-    output::lines(&facts)
+    facts.lines()
 }
 
 /// A filter, as it was asked for.

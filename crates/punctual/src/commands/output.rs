@@ -1,5 +1,6 @@
-//! Writing results: tables for people, JSON for programs.
+//! Writing results: tables for people, JSON and YAML for programs.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 
@@ -7,20 +8,67 @@ use anyhow::Context;
 use clap::ValueEnum;
 use comfy_table::{Cell, Color, Table, presets};
 
+use crate::document::{json, write as documents};
 use crate::failure::Failure;
 
 /// How results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// For people
     Table,
-    /// For programs.
+    /// For people with a wide screen: more columns, where there are more
+    Wide,
+    /// For programs: exactly what the server gave
     Json,
+    /// The same as YAML
+    Yaml,
+}
+
+impl Format {
+    /// Whether a program reads it.
+    pub(crate) fn is_for_programs(self) -> bool {
+        match self {
+            Format::Json | Format::Yaml => true,
+            Format::Table | Format::Wide => false,
+        }
+    }
+}
+
+/// JSON in the form that a program asked for, with the end of its line.
+pub(crate) fn machine(text: &str, format: Format) -> Result<String, Failure> {
+    match format {
+        Format::Yaml => {
+            let unread = |unread: crate::document::Unread| Failure::Other(anyhow::anyhow!(unread.reason));
+            Ok(documents::yaml(&json::read(text).map_err(unread)?))
+        }
+        Format::Json | Format::Table | Format::Wide => Ok(format!("{text}\n")),
+    }
+}
+
+thread_local! {
+    /// What is printed, while somebody wants to compare it first.
+    static HELD: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Holds back what is printed until [`held`].
+pub(crate) fn hold() {
+    HELD.with_borrow_mut(|held| *held = Some(String::new()));
+}
+
+/// What was held back.
+pub(crate) fn held() -> String {
+    HELD.take().unwrap_or_default()
 }
 
 /// Writes to stdout. A reader that went away (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    write(&mut io::stdout().lock(), text).map(drop)
+    print_more(text).map(drop)
+}
+
+/// The same; `false` if the reader went away, and nothing more need be asked for.
+pub(crate) fn print_more(text: &str) -> Result<bool, Failure> {
+    let is_held = HELD.with_borrow_mut(|held| held.as_mut().map(|held| held.push_str(text)).is_some());
+    if is_held { Ok(true) } else { write(&mut io::stdout().lock(), text) }
 }
 
 /// Writes; `false` if the reader went away, and nothing more need be written.
@@ -38,6 +86,27 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table.load_style(presets::NOTHING);
     table.set_header(header.to_vec());
     table
+}
+
+/// What there is to say about one thing: names and values, those that there are.
+pub(crate) struct Facts(Table);
+
+impl Facts {
+    pub(crate) fn new() -> Self {
+        Facts(facts())
+    }
+
+    /// Adds a line, if there is a value.
+    pub(crate) fn add(&mut self, name: &str, value: Option<String>) {
+        if let Some(value) = value {
+            self.0.add_row(vec![name.to_string(), safe(&value)]);
+        }
+    }
+
+    /// The lines.
+    pub(crate) fn lines(&self) -> String {
+        lines(&self.0)
+    }
 }
 
 /// A table of names and values.
@@ -81,6 +150,26 @@ pub(crate) fn state(word: &str) -> Cell {
         "running" => cell.fg(Color::Cyan),
         _ => cell,
     }
+}
+
+/// A colour of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Paint {
+    Plain,
+    Green,
+    Yellow,
+    Red,
+}
+
+/// A text in a colour, if colours are wanted.
+pub(crate) fn painted(text: &str, paint: Paint) -> String {
+    let code = match paint {
+        Paint::Plain => return text.into(),
+        Paint::Green => 32,
+        Paint::Yellow => 33,
+        Paint::Red => 31,
+    };
+    if has_colour() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.into() }
 }
 
 /// Whether colours are wanted: on a terminal, unless `NO_COLOR` is set.

@@ -1,45 +1,42 @@
 //! `punctual queue`: what waits, and who is there to take it.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use comfy_table::Cell;
 use punctual_api::queue::Queue;
+use punctual_client::Client;
 
-use super::remote::{self, Remote};
+use super::asking::Ask;
+use super::remote::Remote;
+use super::watch::Watch;
 use super::{moment, output};
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::Failure;
 
-/// See what waits and runs in queues, who serves them and what is planned
-#[derive(Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    remote: Remote,
-}
-
+/// The verbs.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// List them
     List {
         /// Of all tenants, for an admin
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        watch: Watch,
     },
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    remote::run(execute(arguments))
-}
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::List { all, .. } => {
+                let tenant = all.then_some("*");
+                remote.show(&client.queues(tenant).await?, |page, _| table(&page.items, *all))
+            }
+        }
+    }
 
-async fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let remote = &arguments.remote;
-    let client = remote.client()?;
-    match &arguments.command {
-        Command::List { all } => {
-            let tenant = all.then_some("*");
-            remote.show(&client.queues(tenant).await?, |page, _| table(&page.items, *all))
+    fn watch(&self) -> Watch {
+        match self {
+            Command::List { watch, .. } => *watch,
         }
     }
 }

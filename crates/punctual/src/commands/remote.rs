@@ -12,28 +12,27 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde::de::DeserializeOwned;
 
+use super::context::{self, Config, Flags, Settings};
 use super::output::{self, Format};
+use super::watch::Watch;
 use crate::failure::Failure;
 
 /// Options of every command that asks a server.
 #[derive(Args)]
 pub(crate) struct Remote {
-    /// The server to ask
-    #[arg(
-        long,
-        global = true,
-        env = "PUNCTUAL_SERVER",
-        value_name = "URL",
-        default_value = "http://127.0.0.1:7171"
-    )]
-    server: String,
-    /// The tenant [default: `default`]
-    #[arg(long, global = true, env = "PUNCTUAL_TENANT", value_name = "NAME")]
+    /// The server to ask [env: PUNCTUAL_SERVER] [default: the context's, or http://127.0.0.1:7171]
+    #[arg(long, global = true, value_name = "URL")]
+    server: Option<String>,
+    /// The server, tenant and key kept under a name; see `punctual context` [env: PUNCTUAL_CONTEXT]
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "server")]
+    context: Option<String>,
+    /// The tenant [env: PUNCTUAL_TENANT] [default: the context's, or `default`]
+    #[arg(long, global = true, value_name = "NAME")]
     tenant: Option<String>,
-    /// A file of root certificates (PEM) to trust besides the public ones
-    #[arg(long, global = true, env = "PUNCTUAL_CA_FILE", value_name = "FILE")]
+    /// A file of root certificates (PEM) to trust besides the public ones [env: PUNCTUAL_CA_FILE]
+    #[arg(long, global = true, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// A table for people, or JSON exactly as the server gave it
+    /// A table for people, or JSON or YAML for programs
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
     pub(crate) output: Format,
 }
@@ -50,14 +49,19 @@ pub(crate) struct Paging {
     /// All items, page by page
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }
 
 impl Remote {
     /// A client of the server.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        let server: Server = self.server.parse()?;
-        let mut options = Options { tenant: self.tenant.clone(), ..Options::default() };
-        if let Some(path) = &self.ca_file {
+        let settings = self.settings()?;
+        let server: Server = settings.server.parse()?;
+        let mut options = Options { tenant: settings.tenant.clone(), ..Options::default() };
+        // The key of the context goes to the client here, as soon as that takes one; until then it is only seen to be there.
+        settings.key()?;
+        if let Some(path) = &settings.ca_file {
             let wrong = |reason: String| Failure::Input(format!("--ca-file {}: {reason}", path.display()));
             let roots = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
             options.roots = roots.map_err(|error| wrong(error.to_string()))?;
@@ -68,6 +72,28 @@ impl Remote {
         Ok(Client::new(server, &options)?)
     }
 
+    /// Whom to ask, and as whom: from flags, the environment and the context.
+    fn settings(&self) -> Result<Settings, Failure> {
+        let flags = Flags {
+            server: self.server.clone(),
+            context: self.context.clone(),
+            tenant: self.tenant.clone(),
+            ca_file: self.ca_file.clone(),
+        };
+        let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        context::settings(&flags, &environment, || Config::load(&context::path()))
+    }
+
+    /// Whether tables have more columns.
+    pub(crate) fn is_wide(&self) -> bool {
+        self.output == Format::Wide
+    }
+
+    /// The name of the tenant.
+    pub(crate) fn tenant_name(&self) -> Result<String, Failure> {
+        Ok(self.settings()?.tenant.unwrap_or_else(|| "default".into()))
+    }
+
     /// Writes one answer: its text for programs, a page for people.
     pub(crate) fn show<T>(
         &self,
@@ -75,8 +101,8 @@ impl Remote {
         page: impl FnOnce(&T, Timestamp) -> String,
     ) -> Result<(), Failure> {
         match self.output {
-            Format::Json => output::print(&format!("{}\n", answer.text())),
-            Format::Table => output::print(&page(&answer.value, Timestamp::now())),
+            Format::Json | Format::Yaml => output::print(&output::machine(answer.text(), self.output)?),
+            Format::Table | Format::Wide => output::print(&page(&answer.value, Timestamp::now())),
         }
     }
 
@@ -89,14 +115,14 @@ impl Remote {
     ) -> Result<(), Failure> {
         let limit = if paging.all { 1_000 } else { usize::from(paging.limit) };
         let mut list = list.limit(limit).after(paging.cursor.clone());
-        if self.output == Format::Json && paging.all {
-            return print_all(list).await;
+        if self.output.is_for_programs() && paging.all {
+            return print_all(list, self.output).await;
         }
         let mut is_first = true;
         while let Some(page) = list.next_page().await? {
             match self.output {
-                Format::Json => output::print(&format!("{}\n", page.text()))?,
-                Format::Table => {
+                Format::Json | Format::Yaml => output::print(&output::machine(page.text(), self.output)?)?,
+                Format::Table | Format::Wide => {
                     let items: Vec<&T> = page.items.iter().map(|item| &item.value).collect();
                     let text = table(&items, Timestamp::now());
                     let rest =
@@ -106,8 +132,8 @@ impl Remote {
             }
             is_first = false;
             if !paging.all {
-                if let (Some(cursor), Format::Table, true) =
-                    (&page.next_cursor, self.output, std::io::stdout().is_terminal())
+                if let (Some(cursor), false, true) =
+                    (&page.next_cursor, self.output.is_for_programs(), std::io::stdout().is_terminal())
                 {
                     output::print(&format!("more: --cursor {cursor}, or --all\n"))?;
                 }
@@ -118,17 +144,25 @@ impl Remote {
     }
 }
 
-async fn print_all<T: DeserializeOwned>(mut list: List<T>) -> Result<(), Failure> {
-    let mut out = std::io::stdout();
+async fn print_all<T: DeserializeOwned>(mut list: List<T>, format: Format) -> Result<(), Failure> {
     let mut before = r#"{"items":["#;
+    let mut whole = String::new();
     while let Some(item) = list.next().await? {
-        if !output::write(&mut out, &format!("{before}{}", item.text()))? {
-            return Ok(());
+        let text = format!("{before}{}", item.text());
+        match format {
+            // A list in YAML is one document, which is written when all of it is known.
+            Format::Yaml => whole.push_str(&text),
+            Format::Json | Format::Table | Format::Wide => {
+                if !output::print_more(&text)? {
+                    return Ok(());
+                }
+            }
         }
         before = ",\n";
     }
     let head = if before.starts_with('{') { before } else { "" };
-    output::print(&format!("{head}],\"next_cursor\":null}}\n"))
+    let end = format!("{head}],\"next_cursor\":null}}");
+    output::print(&output::machine(&format!("{whole}{end}"), format)?)
 }
 
 /// Runs a command that waits for a server.

@@ -7,27 +7,20 @@ use punctual_api::bulk::{CancelRuns, OpenRunFilter};
 use punctual_api::report::AttemptEnd;
 use punctual_api::run::{Attempt, Output, Run, RunLogLine, RunSummary};
 use punctual_api::worker::ResultError;
-use punctual_client::{JobRef, Many, RunFilter};
+use punctual_client::{Client, JobRef, Many, RunFilter};
 
+use super::asking::Ask;
 use super::dead_letter::time;
 use super::many::{self, Asked, How};
 use super::output::Format;
-use super::remote::{self, Paging, Remote};
+use super::remote::{Paging, Remote};
+use super::watch::Watch;
 use super::{moment, output};
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::Failure;
 
-/// List, read, follow, cancel, retry, answer for and complete runs
-#[derive(Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    remote: Remote,
-}
-
+/// The verbs.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// List runs, newest first
     List {
         /// Of this job: its id or key:KEY
@@ -51,6 +44,8 @@ enum Command {
     Get {
         /// The run's id
         run: String,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// Show what the attempts of a run wrote, oldest lines first
     Log {
@@ -114,14 +109,14 @@ enum Command {
 
 /// How a receiver says that its attempt ended.
 #[derive(Clone, Copy, ValueEnum)]
-enum Ended {
+pub(crate) enum Ended {
     Succeeded,
     Failed,
     Cancelled,
 }
 
 #[derive(Subcommand)]
-enum Bulk {
+pub(crate) enum Bulk {
     /// End waiting runs, and ask running ones to stop
     #[command(after_help = "Examples:
   punctual run bulk cancel --queue slow --state pending --dry-run
@@ -142,14 +137,14 @@ enum Bulk {
 
 /// The states of runs that have not ended.
 #[derive(Clone, Copy, ValueEnum)]
-enum Open {
+pub(crate) enum Open {
     Pending,
     Running,
 }
 
 /// What runs and dead letters can be narrowed by.
 #[derive(Args)]
-pub(super) struct Common {
+pub(crate) struct Common {
     /// Of this type of job
     #[arg(long, value_name = "TYPE")]
     pub(super) r#type: Option<String>,
@@ -166,7 +161,7 @@ pub(super) struct Common {
 
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "snake_case")]
-enum State {
+pub(crate) enum State {
     Pending,
     Running,
     Succeeded,
@@ -178,7 +173,7 @@ enum State {
 
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "snake_case")]
-enum WaitingFor {
+pub(crate) enum WaitingFor {
     Time,
     Capacity,
     Retry,
@@ -190,7 +185,7 @@ enum WaitingFor {
 /// What somebody says about a run.
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "snake_case")]
-enum Said {
+pub(crate) enum Said {
     Retry,
     Succeeded,
     Failed,
@@ -201,118 +196,137 @@ pub(super) fn word<T: ValueEnum>(choice: T) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    remote::run(execute(arguments))
-}
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::List { job, state, dead, waiting_for, common, paging } => {
+                let job = match job {
+                    Some(job) => Some(client.job_id(job).await?),
+                    None => None,
+                };
+                let filter = RunFilter {
+                    job,
+                    state: state.map(word),
+                    waiting_for: waiting_for.map(word),
+                    dead: dead.then_some(true),
+                    r#type: common.r#type.clone(),
+                    queue: common.queue.clone(),
+                    from: common.from.clone(),
+                    to: common.to.clone(),
+                    ..RunFilter::default()
+                };
+                remote
+                    .show_list(client.runs(&filter), paging, |runs, now| table(runs, now, remote.is_wide()))
+                    .await
+            }
+            Command::Get { run, .. } => remote.show(&client.run(run).await?, page),
+            Command::Log { run, attempt, follow } => {
+                let mut lines = client.run_log(run, *attempt, *follow).limit(1_000);
+                while let Some(page) = lines.next_page().await? {
+                    for line in &page.items {
+                        let text = match remote.output {
+                            Format::Json => format!("{}\n", line.text()),
+                            Format::Yaml => format!("---\n{}", output::machine(line.text(), Format::Yaml)?),
+                            Format::Table | Format::Wide => written(&line.value),
+                        };
+                        output::print(&text)?;
+                    }
+                }
+                Ok(())
+            }
+            Command::Cancel { run } => remote.show(&client.cancel_run(run).await?, |run, _| {
+                match run.is_cancel_requested && run.finished_at.is_none() {
+                    true => format!("run {} is asked to stop\n", run.id),
+                    false => format!("run {} is {}\n", run.id, run.state),
+                }
+            }),
+            Command::Bulk(Bulk::Cancel { job, state, common, how }) => {
+                let job = match job {
+                    Some(job) => Some(client.job_id(job).await?),
+                    None => None,
+                };
+                let filter = OpenRunFilter {
+                    state: state.map(word),
+                    job,
+                    r#type: common.r#type.clone(),
+                    queue: common.queue.clone(),
+                    from: common.from.as_deref().map(time),
+                    to: common.to.as_deref().map(time),
+                };
+                if filter == OpenRunFilter::default() && !how.all {
+                    let way_out = "narrow by --job, --state, --type, --queue, --from or --to, or write --all";
+                    return Err(Failure::Input(way_out.into()));
+                }
+                let cancel = CancelRuns { filter: Some(filter), ..CancelRuns::default() };
+                let asked = Asked { many: Many::CancelRuns(cancel), noun: "runs", deed: "cancelled" };
+                many::change(&asked, how, remote, client).await
+            }
+            Command::Retry { run } => remote.show(&client.retry_run(run).await?, |run, _| {
+                format!("run {} is {}; its next attempt is number {}\n", run.id, run.state, run.attempt + 1)
+            }),
+            Command::Answer { run, answer } => {
+                let answered = client.answer_run(run, &word(*answer)).await?;
+                remote.show(&answered, |run, _| match answer {
+                    Said::Retry => {
+                        format!(
+                            "run {} is {}; its next attempt is number {}\n",
+                            run.id,
+                            run.state,
+                            run.attempt + 1
+                        )
+                    }
+                    Said::Succeeded | Said::Failed => format!("run {} is {}\n", run.id, run.state),
+                })
+            }
+            Command::Complete { run, outcome, token, result, message, for_good } => {
+                let is_told = message.is_some() || *for_good;
+                let error = is_told.then(|| ResultError {
+                    message: Some(message.clone().unwrap_or_else(|| "the receiver says no more".into())),
+                    is_retryable: Some(!for_good),
+                    ..ResultError::default()
+                });
+                let (outcome, output) = (Some(word(*outcome)), result.clone());
+                let end = AttemptEnd { outcome, output, error, ..AttemptEnd::default() };
+                remote.show(&client.complete_run(run, token, &end).await?, |taken, _| {
+                    let state = taken.state.as_deref().unwrap_or_default();
+                    format!("attempt {} of run {} is over; the run is {state}\n", taken.attempt, taken.run_id)
+                })
+            }
+        }
+    }
 
-async fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let remote = &arguments.remote;
-    let client = remote.client()?;
-    match &arguments.command {
-        Command::List { job, state, dead, waiting_for, common, paging } => {
-            let job = match job {
-                Some(job) => Some(client.job_id(job).await?),
-                None => None,
-            };
-            let filter = RunFilter {
-                job,
-                state: state.map(word),
-                waiting_for: waiting_for.map(word),
-                dead: dead.then_some(true),
-                r#type: common.r#type.clone(),
-                queue: common.queue.clone(),
-                from: common.from.clone(),
-                to: common.to.clone(),
-                ..RunFilter::default()
-            };
-            remote.show_list(client.runs(&filter), paging, table).await
-        }
-        Command::Get { run } => remote.show(&client.run(run).await?, page),
-        Command::Log { run, attempt, follow } => {
-            let mut lines = client.run_log(run, *attempt, *follow).limit(1_000);
-            while let Some(page) = lines.next_page().await? {
-                for line in &page.items {
-                    let text = match remote.output {
-                        Format::Json => format!("{}\n", line.text()),
-                        Format::Table => written(&line.value),
-                    };
-                    output::print(&text)?;
-                }
-            }
-            Ok(())
-        }
-        Command::Cancel { run } => remote.show(&client.cancel_run(run).await?, |run, _| {
-            match run.is_cancel_requested && run.finished_at.is_none() {
-                true => format!("run {} is asked to stop\n", run.id),
-                false => format!("run {} is {}\n", run.id, run.state),
-            }
-        }),
-        Command::Bulk(Bulk::Cancel { job, state, common, how }) => {
-            let job = match job {
-                Some(job) => Some(client.job_id(job).await?),
-                None => None,
-            };
-            let filter = OpenRunFilter {
-                state: state.map(word),
-                job,
-                r#type: common.r#type.clone(),
-                queue: common.queue.clone(),
-                from: common.from.as_deref().map(time),
-                to: common.to.as_deref().map(time),
-            };
-            if filter == OpenRunFilter::default() && !how.all {
-                let way_out = "narrow by --job, --state, --type, --queue, --from or --to, or write --all";
-                return Err(Failure::Input(way_out.into()));
-            }
-            let cancel = CancelRuns { filter: Some(filter), ..CancelRuns::default() };
-            let asked = Asked { many: Many::CancelRuns(cancel), noun: "runs", deed: "cancelled" };
-            many::change(&asked, how, remote, &client).await
-        }
-        Command::Retry { run } => remote.show(&client.retry_run(run).await?, |run, _| {
-            format!("run {} is {}; its next attempt is number {}\n", run.id, run.state, run.attempt + 1)
-        }),
-        Command::Answer { run, answer } => {
-            let answered = client.answer_run(run, &word(*answer)).await?;
-            remote.show(&answered, |run, _| match answer {
-                Said::Retry => {
-                    format!(
-                        "run {} is {}; its next attempt is number {}\n",
-                        run.id,
-                        run.state,
-                        run.attempt + 1
-                    )
-                }
-                Said::Succeeded | Said::Failed => format!("run {} is {}\n", run.id, run.state),
-            })
-        }
-        Command::Complete { run, outcome, token, result, message, for_good } => {
-            let is_told = message.is_some() || *for_good;
-            let error = is_told.then(|| ResultError {
-                message: Some(message.clone().unwrap_or_else(|| "the receiver says no more".into())),
-                is_retryable: Some(!for_good),
-                ..ResultError::default()
-            });
-            let (outcome, output) = (Some(word(*outcome)), result.clone());
-            let end = AttemptEnd { outcome, output, error, ..AttemptEnd::default() };
-            remote.show(&client.complete_run(run, token, &end).await?, |taken, _| {
-                let state = taken.state.as_deref().unwrap_or_default();
-                format!("attempt {} of run {} is over; the run is {state}\n", taken.attempt, taken.run_id)
-            })
+    fn watch(&self) -> Watch {
+        match self {
+            Command::List { paging, .. } => paging.watch,
+            Command::Get { watch, .. } => *watch,
+            _ => Watch::default(),
         }
     }
 }
 
 /// A table of runs.
-pub(super) fn table(runs: &[&RunSummary], now: Timestamp) -> String {
-    let mut table =
-        output::table(&["RUN", "JOB", "STATE", "CAUSE", "SCHEDULED FOR", "LATE", "ATTEMPT", "TOOK"]);
+pub(super) fn table(runs: &[&RunSummary], now: Timestamp, is_wide: bool) -> String {
+    let columns = [
+        "RUN",
+        "JOB",
+        "STATE",
+        "CAUSE",
+        "SCHEDULED FOR",
+        "LATE",
+        "ATTEMPT",
+        "TOOK",
+        "QUEUE",
+        "TYPE",
+        "WAITS FOR",
+        "CORRELATION",
+    ];
+    let mut table = output::table(if is_wide { &columns } else { &columns[..8] });
     for run in runs {
         let took = match (run.started_at, run.finished_at) {
             (Some(from), Some(to)) => moment::length(to.duration_since(from)),
             _ => String::new(),
         };
-        table.add_row(vec![
+        let mut row = vec![
             Cell::new(&run.id),
             Cell::new(&run.job_id),
             output::state(&run.state),
@@ -321,7 +335,17 @@ pub(super) fn table(runs: &[&RunSummary], now: Timestamp) -> String {
             Cell::new(run.lateness_ms.map(moment::millis).unwrap_or_default()),
             Cell::new(run.attempt),
             Cell::new(took),
-        ]);
+        ];
+        if is_wide {
+            let more = [
+                Some(&run.queue),
+                run.kind.as_ref(),
+                run.waiting_for.as_ref().or(run.reason.as_ref()),
+                run.correlation_id.as_ref(),
+            ];
+            row.extend(more.map(|text| Cell::new(output::safe(text.map_or("", |text| text)))));
+        }
+        table.add_row(row);
     }
     output::lines(&table)
 }

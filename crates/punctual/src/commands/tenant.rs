@@ -2,34 +2,28 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use jiff::Timestamp;
 use punctual_api::defaults::JobDefaults;
+use punctual_client::Client;
 
+use super::asking::Ask;
 use super::job::read_json;
-use super::remote::{self, Remote};
+use super::remote::Remote;
+use super::watch::Watch;
 use super::{moment, output};
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::Failure;
 
-/// Create and list tenants, and set defaults for their jobs
-#[derive(Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    remote: Remote,
-}
-
+/// The verbs.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Create a tenant, or find the one of that name
     Create {
         /// 1 to 63 lower-case letters, digits and hyphens
         name: String,
     },
     /// List all tenants
-    List,
+    List(Watch),
     /// Show or change what holds for jobs of a tenant that do not say
     #[command(after_help = "Examples:
   punctual tenant defaults acme
@@ -41,7 +35,7 @@ The file has a part of a job:
     Defaults {
         /// The tenant
         name: String,
-        /// Set them from a part of a job as JSON, from a file or `-` for standard input
+        /// Set them from a part of a job as JSON or YAML, from a file or `-` for standard input
         #[arg(short, long, value_name = "FILE")]
         file: Option<PathBuf>,
         /// Take them away; jobs keep what they have
@@ -50,42 +44,44 @@ The file has a part of a job:
     },
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    remote::run(execute(arguments))
-}
-
-async fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let remote = &arguments.remote;
-    let client = remote.client()?;
-    match &arguments.command {
-        Command::Create { name } => {
-            let tenant = client.create_tenant(name).await?;
-            remote.show(&tenant, |tenant, now| {
-                format!("tenant {}, created {}\n", tenant.name, moment::full(tenant.created_at, now))
-            })
-        }
-        Command::List => remote.show(&client.tenants().await?, |page, now: Timestamp| {
-            let mut table = output::table(&["TENANT", "WAITING", "AT MOST", "CREATED"]);
-            for tenant in &page.items {
-                // The default tenant was there before time began.
-                let created = Some(tenant.created_at).filter(|at| *at != Timestamp::UNIX_EPOCH);
-                let created = created.map(|at| moment::full(at, now)).unwrap_or_default();
-                let (waiting, most) = (tenant.pending_runs.to_string(), tenant.pending_max.to_string());
-                table.add_row(vec![tenant.name.clone(), waiting, most, created]);
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::Create { name } => {
+                let tenant = client.create_tenant(name).await?;
+                remote.show(&tenant, |tenant, now| {
+                    format!("tenant {}, created {}\n", tenant.name, moment::full(tenant.created_at, now))
+                })
             }
-            output::lines(&table)
-        }),
-        Command::Defaults { name, clear: true, .. } => {
-            client.delete_defaults(name).await?;
-            remote.show(&client.defaults(name).await?, |defaults, _| defaults_page(name, defaults))
+            Command::List(_) => remote.show(&client.tenants().await?, |page, now: Timestamp| {
+                let mut table = output::table(&["TENANT", "WAITING", "AT MOST", "CREATED"]);
+                for tenant in &page.items {
+                    // The default tenant was there before time began.
+                    let created = Some(tenant.created_at).filter(|at| *at != Timestamp::UNIX_EPOCH);
+                    let created = created.map(|at| moment::full(at, now)).unwrap_or_default();
+                    let (waiting, most) = (tenant.pending_runs.to_string(), tenant.pending_max.to_string());
+                    table.add_row(vec![tenant.name.clone(), waiting, most, created]);
+                }
+                output::lines(&table)
+            }),
+            Command::Defaults { name, clear: true, .. } => {
+                client.delete_defaults(name).await?;
+                remote.show(&client.defaults(name).await?, |defaults, _| defaults_page(name, defaults))
+            }
+            Command::Defaults { name, file, clear: false } => {
+                let defaults = match file {
+                    Some(path) => client.put_defaults(name, &read_json(path)?).await?,
+                    None => client.defaults(name).await?,
+                };
+                remote.show(&defaults, |defaults, _| defaults_page(name, defaults))
+            }
         }
-        Command::Defaults { name, file, clear: false } => {
-            let defaults = match file {
-                Some(path) => client.put_defaults(name, &read_json(path)?).await?,
-                None => client.defaults(name).await?,
-            };
-            remote.show(&defaults, |defaults, _| defaults_page(name, defaults))
+    }
+
+    fn watch(&self) -> Watch {
+        match self {
+            Command::List(watch) => *watch,
+            _ => Watch::default(),
         }
     }
 }

@@ -1,35 +1,33 @@
 //! `punctual worker`: who pulls runs.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use jiff::Timestamp;
 use punctual_api::worker::Worker;
+use punctual_client::Client;
 
-use super::remote::{self, Remote};
+use super::asking::Ask;
+use super::remote::Remote;
+use super::watch::Watch;
 use super::{moment, output};
-use crate::failure::{EXIT_CODES, Failure};
+use crate::failure::Failure;
 
-/// See the programs that ask for runs of `worker` jobs
-#[derive(Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    remote: Remote,
-}
-
+/// The verbs.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// List those that live
     List {
         /// Of all tenants, for an admin
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// Show one
     Get {
         /// Its id
         id: String,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// Send one away: it is told with its next call, and what it holds goes to others
     Dismiss {
@@ -38,25 +36,27 @@ enum Command {
     },
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    remote::run(execute(arguments))
-}
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::List { all, .. } => {
+                let tenant = all.then_some("*");
+                remote.show(&client.workers(tenant).await?, |page, _| table(&page.items))
+            }
+            Command::Get { id, .. } => {
+                remote.show(&client.worker(id).await?, |worker, _| table(std::slice::from_ref(worker)))
+            }
+            Command::Dismiss { id } => {
+                client.dismiss_worker(id).await?;
+                Ok(())
+            }
+        }
+    }
 
-async fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let remote = &arguments.remote;
-    let client = remote.client()?;
-    match &arguments.command {
-        Command::List { all } => {
-            let tenant = all.then_some("*");
-            remote.show(&client.workers(tenant).await?, |page, _| table(&page.items))
-        }
-        Command::Get { id } => {
-            remote.show(&client.worker(id).await?, |worker, _| table(std::slice::from_ref(worker)))
-        }
-        Command::Dismiss { id } => {
-            client.dismiss_worker(id).await?;
-            Ok(())
+    fn watch(&self) -> Watch {
+        match self {
+            Command::List { watch, .. } | Command::Get { watch, .. } => *watch,
+            _ => Watch::default(),
         }
     }
 }

@@ -143,10 +143,18 @@ impl Server {
 /// The binary, with no settings from outside.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-    for name in ["PUNCTUAL_SERVER", "PUNCTUAL_TENANT", "PUNCTUAL_DATA", "PUNCTUAL_CONFIG", "PUNCTUAL_CA_FILE"]
-    {
+    for name in [
+        "PUNCTUAL_SERVER",
+        "PUNCTUAL_TENANT",
+        "PUNCTUAL_DATA",
+        "PUNCTUAL_CONFIG",
+        "PUNCTUAL_CA_FILE",
+        "PUNCTUAL_CONTEXT",
+    ] {
         command.env_remove(name);
     }
+    // Whoever runs the tests may have contexts of their own.
+    command.env("XDG_CONFIG_HOME", "/nowhere");
     command
 }
 

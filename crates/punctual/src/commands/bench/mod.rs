@@ -25,7 +25,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use self::account::Account;
 use self::network::Transport;
-use super::output::Format;
+use super::output::{self, Format};
 use crate::config::Wakeups;
 use crate::failure::Failure;
 
@@ -290,22 +290,22 @@ fn tell<T: serde::Serialize>(
     format: Format,
 ) -> Result<(), Failure> {
     match format {
-        Format::Json => {
+        Format::Json | Format::Yaml => {
             let text = serde_json::to_string(measured).map_err(|error| Failure::Other(error.into()))?;
-            println!("{text}");
+            output::print(&output::machine(&text, format)?)?;
         }
-        Format::Table => println!("{}", table(measured)),
+        Format::Table | Format::Wide => println!("{}", table(measured)),
     }
     Ok(())
 }
 
 fn report(account: &Account, format: Format) -> Result<(), Failure> {
     match format {
-        Format::Json => {
+        Format::Json | Format::Yaml => {
             let text = serde_json::to_string(account).map_err(|error| Failure::Other(error.into()))?;
-            println!("{text}");
+            output::print(&output::machine(&text, format)?)?;
         }
-        Format::Table => println!("{}", account.table()),
+        Format::Table | Format::Wide => println!("{}", account.table()),
     }
     if account.missed > 0 || account.duplicates > 0 {
         let (missed, duplicates) = (account.missed, account.duplicates);

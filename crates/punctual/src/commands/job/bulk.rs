@@ -1,6 +1,6 @@
 //! `punctual job bulk`: one change of all jobs that a filter finds.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
@@ -10,6 +10,7 @@ use punctual_client::{Client, Many};
 
 use super::Narrow;
 use super::spec;
+use crate::commands::confirm;
 use crate::commands::dead_letter::time;
 use crate::commands::many::{self, Asked, How};
 use crate::commands::remote::Remote;
@@ -17,7 +18,7 @@ use crate::commands::run::word;
 use crate::failure::Failure;
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(crate) enum Command {
     /// Stop jobs from firing
     Pause {
         #[command(flatten)]
@@ -83,7 +84,7 @@ pub(super) enum Command {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-pub(super) enum Pending {
+pub(crate) enum Pending {
     Keep,
     Update,
 }
@@ -107,7 +108,7 @@ pub(super) async fn run(command: &Command, remote: &Remote, client: &Client) -> 
         Command::Edit { narrow, how, patch, file, pending } => {
             let text = match (patch, file) {
                 (Some(patch), _) => patch.clone(),
-                (None, Some(file)) => spec::read(file)?,
+                (None, Some(file)) => spec::read_json(file)?.get().to_string(),
                 (None, None) => {
                     return Err(Failure::Input("write what changes: --patch JSON or -f FILE".into()));
                 }
@@ -158,17 +159,8 @@ fn filter(narrow: &Narrow, how: &How) -> Result<JobFilter, Failure> {
 
 /// Asks whether to go on; without a terminal nobody can answer.
 async fn confirm(many: &Many, client: &Client) -> Result<(), Failure> {
-    if !io::stdin().is_terminal() {
-        return Err(Failure::Input("write --yes to delete them, or --dry-run to see which".into()));
-    }
+    confirm::possible(io::stdin().is_terminal(), "write --yes to delete them, or --dry-run to see which")?;
     let preview = client.preview_many(many, None).await?;
     let more = if preview.next_cursor.is_some() { "more than " } else { "" };
-    eprint!("delete {more}{} jobs? [y/N] ", preview.changes);
-    io::stderr().flush().ok();
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer).map_err(|error| Failure::Other(error.into()))?;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::Input("nothing was deleted".into())),
-    }
+    confirm::ask(&format!("delete {more}{} jobs?", preview.changes), "nothing was deleted")
 }

@@ -50,7 +50,7 @@ pub(super) async fn run(
         }
         Err(failure) => return Err(failure),
     };
-    if remote.output == Format::Table {
+    if !remote.output.is_for_programs() {
         let repeated = match count.repeated {
             0 => String::new(),
             repeated => format!(", {repeated} were there already"),
@@ -76,18 +76,20 @@ async fn follow(
     let mut import = client.import(sent, Some(key)).await?;
     let mut refused = 0;
     while let Some(line) = import.next().await? {
-        if remote.output == Format::Json {
-            output::print(&format!("{}\n", line.text()))?;
+        match remote.output {
+            Format::Json => output::print(&format!("{}\n", line.text()))?,
+            Format::Yaml => output::print(&format!("---\n{}", output::machine(line.text(), Format::Yaml)?))?,
+            Format::Table | Format::Wide => {}
         }
         match line.value {
             ImportLine::Refused(line) => {
                 refused += 1;
-                if refused <= SHOWN && remote.output == Format::Table {
+                if refused <= SHOWN && !remote.output.is_for_programs() {
                     bar.suspend(|| {
                         eprintln!("line {}: {}", line.line, output::safe(&line.problem.to_string()));
                     });
                 }
-                if refused == SHOWN + 1 && remote.output == Format::Table {
+                if refused == SHOWN + 1 && !remote.output.is_for_programs() {
                     bar.suspend(|| eprintln!("more lines were refused; all of them with -o json"));
                 }
             }

@@ -21,25 +21,17 @@ use punctual_api::job::{Job, Pause, Trigger};
 use punctual_client::{Answer, Client, JobFilter, JobRef};
 
 use self::spec::Flags;
-pub(crate) use self::spec::read as read_text;
+use super::asking::Ask;
 use super::dead_letter::time;
-use super::output::{self, Format};
-use super::remote::{self, Paging, Remote};
+use super::output;
+use super::remote::{Paging, Remote};
 use super::run::word;
-use crate::failure::{EXIT_CODES, Failure};
+use super::watch::Watch;
+use crate::failure::Failure;
 
-/// Register, read, change, pause and run jobs
-#[derive(Args)]
-#[command(after_help = EXIT_CODES)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    remote: Remote,
-}
-
+/// The verbs.
 #[derive(Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Register a job
     #[command(after_help = "Examples:
   punctual job create nightly --cron '0 2 * * *' --tz Europe/Paris --url http://127.0.0.1:9000/hook --payload '{\"n\":7}'
@@ -48,7 +40,7 @@ enum Command {
     Create {
         /// Free text for people
         name: Option<String>,
-        /// The job as JSON, from a file or `-` for standard input; flags go over it
+        /// The job as JSON or YAML, from a file or `-` for standard input; flags go over it
         #[arg(short, long, value_name = "FILE")]
         file: Option<PathBuf>,
         /// Chosen by you, unique in the tenant
@@ -67,6 +59,8 @@ enum Command {
     Get {
         /// The job's id, or key:KEY
         job: JobRef,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// List jobs
     List {
@@ -79,7 +73,7 @@ enum Command {
     Update {
         /// The job's id, or key:KEY
         job: JobRef,
-        /// The whole job as JSON, from a file or `-`; what `job get -o json` writes is taken. Flags go over it
+        /// The whole job as JSON or YAML, from a file or `-`; what `job get -o yaml` writes is taken. Flags go over it
         #[arg(short, long, value_name = "FILE")]
         file: Option<PathBuf>,
         /// The file is a JSON merge patch: it changes only what it names
@@ -217,7 +211,7 @@ enum Command {
 
 /// Which jobs.
 #[derive(Args)]
-struct Narrow {
+pub(crate) struct Narrow {
     /// In this state
     #[arg(long, value_enum)]
     state: Option<State>,
@@ -258,105 +252,114 @@ impl Narrow {
     }
 }
 
-/// Runs the command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    remote::run(execute(arguments))
-}
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::Create { name, file, key, upsert, flags, idempotency_key } => {
+                let body = spec::body(file.as_deref(), flags.over(name.clone(), key.clone())?)?;
+                let job = match key {
+                    Some(key) if *upsert => client.put_job(key, &*body).await?,
+                    _ => client.create_job(&*body, idempotency_key.as_deref()).await?,
+                };
+                remote.show(&job, |job, now| page::one_line("registered", job, now))
+            }
+            Command::Get { job, .. } => get(job, remote, client).await,
+            Command::List { narrow, paging } => {
+                remote
+                    .show_list(client.jobs(&narrow.filter()), paging, |jobs, now| {
+                        page::table(jobs, now, remote.is_wide())
+                    })
+                    .await
+            }
+            Command::Update { job, file, merge, if_version, force, name, flags } => {
+                let change = spec::Change {
+                    file: file.as_deref(),
+                    is_patch: *merge,
+                    version: *if_version,
+                    is_forced: *force,
+                    flags: flags.over(name.clone(), None)?,
+                };
+                let job = change.apply(job, client).await?;
+                remote.show(&job, |job, now| page::one_line("changed", job, now))
+            }
+            Command::Delete { job, if_version } => {
+                client.delete_job(&client.job_id(job).await?, *if_version).await?;
+                match remote.output.is_for_programs() {
+                    true => Ok(()), // The server says nothing either.
+                    false => output::print(&format!("deleted job {job}\n")),
+                }
+            }
+            Command::Pause { job, reason, by, until } => {
+                let until = until.clone().map(Time::Text);
+                let pause = Pause { reason: reason.clone(), by: by.clone(), until };
+                let job = client.pause_job(&client.job_id(job).await?, &pause).await?;
+                remote.show(&job, |job, now| page::one_line("paused", job, now))
+            }
+            Command::Resume { job } => {
+                let job = client.resume_job(&client.job_id(job).await?).await?;
+                remote.show(&job, |job, now| page::one_line("resumed", job, now))
+            }
+            Command::Trigger { job, correlation_id, payload, idempotency_key } => {
+                let payload = payload.as_deref().map(spec::payload).transpose()?;
+                let trigger = Trigger { correlation_id: correlation_id.clone(), payload };
+                let id = client.job_id(job).await?;
+                let run = client.trigger_job(&id, &trigger, idempotency_key.as_deref()).await?;
+                remote.show(&run, |run, _| {
+                    format!("run {} is {}\nto see it: punctual run get {}\n", run.id, run.state, run.id)
+                })
+            }
+            Command::Backfill { job, from, to, rate, overlap, overlap_max, dry_run, idempotency_key } => {
+                let backfill = Backfill {
+                    from: Some(time(from)),
+                    to: Some(time(to)),
+                    rate: *rate,
+                    overlap: spec::overlap(overlap.as_deref(), *overlap_max),
+                    dry_run: None,
+                };
+                let id = client.job_id(job).await?;
+                if *dry_run {
+                    let slots = client.backfill_slots(&id, &backfill).await?;
+                    return remote.show(&slots, page::backfill);
+                }
+                let operation = client.backfill_job(&id, &backfill, idempotency_key.as_deref()).await?;
+                remote.show(&operation, |operation, _| {
+                    let (id, total) = (&operation.id, operation.total.unwrap_or_default());
+                    format!(
+                        "backfilling {total} slots: operation {id}\nto see it: punctual operation get {id}\n"
+                    )
+                })
+            }
+            Command::Why { job, at } => {
+                let why = client.why(&client.job_id(job).await?, at.as_deref()).await?;
+                remote.show(&why, |why, _| format!("{}\n", output::safe(&why.text)))
+            }
+            Command::Ledger { job, from, to, paging } => {
+                // Without a range the server tells only of slots that did not run.
+                let now = Timestamp::now().to_string();
+                let to = to.as_deref().or(from.is_none().then_some(now.as_str()));
+                let rows = client.account(&client.job_id(job).await?, from.as_deref(), to);
+                remote.show_list(rows, paging, page::ledger).await
+            }
+            Command::Import { file, idempotency_key } => {
+                import::run(file, idempotency_key.as_deref(), remote, client).await
+            }
+            Command::Bulk(command) => bulk::run(command, remote, client).await,
+            Command::Export { file, narrow } => export::run(file, &narrow.filter(), client).await,
+        }
+    }
 
-async fn execute(arguments: &Arguments) -> Result<(), Failure> {
-    let remote = &arguments.remote;
-    let client = remote.client()?;
-    match &arguments.command {
-        Command::Create { name, file, key, upsert, flags, idempotency_key } => {
-            let body = spec::body(file.as_deref(), flags.over(name.clone(), key.clone())?)?;
-            let job = match key {
-                Some(key) if *upsert => client.put_job(key, &*body).await?,
-                _ => client.create_job(&*body, idempotency_key.as_deref()).await?,
-            };
-            remote.show(&job, |job, now| page::one_line("registered", job, now))
+    fn watch(&self) -> Watch {
+        match self {
+            Command::List { paging, .. } | Command::Ledger { paging, .. } => paging.watch,
+            Command::Get { watch, .. } => *watch,
+            _ => Watch::default(),
         }
-        Command::Get { job } => get(job, remote, &client).await,
-        Command::List { narrow, paging } => {
-            remote.show_list(client.jobs(&narrow.filter()), paging, page::table).await
-        }
-        Command::Update { job, file, merge, if_version, force, name, flags } => {
-            let change = spec::Change {
-                file: file.as_deref(),
-                is_patch: *merge,
-                version: *if_version,
-                is_forced: *force,
-                flags: flags.over(name.clone(), None)?,
-            };
-            let job = change.apply(job, &client).await?;
-            remote.show(&job, |job, now| page::one_line("changed", job, now))
-        }
-        Command::Delete { job, if_version } => {
-            client.delete_job(&client.job_id(job).await?, *if_version).await?;
-            match remote.output {
-                Format::Json => Ok(()), // The server says nothing either.
-                Format::Table => super::output::print(&format!("deleted job {job}\n")),
-            }
-        }
-        Command::Pause { job, reason, by, until } => {
-            let until = until.clone().map(Time::Text);
-            let pause = Pause { reason: reason.clone(), by: by.clone(), until };
-            let job = client.pause_job(&client.job_id(job).await?, &pause).await?;
-            remote.show(&job, |job, now| page::one_line("paused", job, now))
-        }
-        Command::Resume { job } => {
-            let job = client.resume_job(&client.job_id(job).await?).await?;
-            remote.show(&job, |job, now| page::one_line("resumed", job, now))
-        }
-        Command::Trigger { job, correlation_id, payload, idempotency_key } => {
-            let payload = payload.as_deref().map(spec::payload).transpose()?;
-            let trigger = Trigger { correlation_id: correlation_id.clone(), payload };
-            let id = client.job_id(job).await?;
-            let run = client.trigger_job(&id, &trigger, idempotency_key.as_deref()).await?;
-            remote.show(&run, |run, _| {
-                format!("run {} is {}\nto see it: punctual run get {}\n", run.id, run.state, run.id)
-            })
-        }
-        Command::Backfill { job, from, to, rate, overlap, overlap_max, dry_run, idempotency_key } => {
-            let backfill = Backfill {
-                from: Some(time(from)),
-                to: Some(time(to)),
-                rate: *rate,
-                overlap: spec::overlap(overlap.as_deref(), *overlap_max),
-                dry_run: None,
-            };
-            let id = client.job_id(job).await?;
-            if *dry_run {
-                let slots = client.backfill_slots(&id, &backfill).await?;
-                return remote.show(&slots, page::backfill);
-            }
-            let operation = client.backfill_job(&id, &backfill, idempotency_key.as_deref()).await?;
-            remote.show(&operation, |operation, _| {
-                let (id, total) = (&operation.id, operation.total.unwrap_or_default());
-                format!("backfilling {total} slots: operation {id}\nto see it: punctual operation get {id}\n")
-            })
-        }
-        Command::Why { job, at } => {
-            let why = client.why(&client.job_id(job).await?, at.as_deref()).await?;
-            remote.show(&why, |why, _| format!("{}\n", output::safe(&why.text)))
-        }
-        Command::Ledger { job, from, to, paging } => {
-            // Without a range the server tells only of slots that did not run.
-            let now = Timestamp::now().to_string();
-            let to = to.as_deref().or(from.is_none().then_some(now.as_str()));
-            let rows = client.account(&client.job_id(job).await?, from.as_deref(), to);
-            remote.show_list(rows, paging, page::ledger).await
-        }
-        Command::Import { file, idempotency_key } => {
-            import::run(file, idempotency_key.as_deref(), remote, &client).await
-        }
-        Command::Bulk(command) => bulk::run(command, remote, &client).await,
-        Command::Export { file, narrow } => export::run(file, &narrow.filter(), &client).await,
     }
 }
 
 async fn get(job: &JobRef, remote: &Remote, client: &Client) -> Result<(), Failure> {
     let job: Answer<Job> = client.job(job).await?;
-    if remote.output == Format::Json {
+    if remote.output.is_for_programs() {
         return remote.show(&job, |_, _| String::new());
     }
     let id = &job.status.id;

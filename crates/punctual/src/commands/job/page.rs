@@ -36,18 +36,31 @@ pub(super) fn one_line(deed: &str, job: &Job, now: Timestamp) -> String {
     text
 }
 
-pub(super) fn table(jobs: &[&Job], now: Timestamp) -> String {
-    let mut table = output::table(&["JOB", "NAME", "STATE", "SCHEDULE", "NEXT", "TARGET"]);
+pub(super) fn table(jobs: &[&Job], now: Timestamp, is_wide: bool) -> String {
+    let columns = [
+        "JOB", "NAME", "STATE", "SCHEDULE", "NEXT", "TARGET", "KEY", "QUEUE", "LANE", "LABELS", "VERSION",
+        "CHANGED",
+    ];
+    let mut table = output::table(if is_wide { &columns } else { &columns[..6] });
     for job in jobs {
         let next = job.status.next_fire_at.map(|at| moment::relative(at, now));
-        table.add_row(vec![
+        let mut row = vec![
             Cell::new(&job.status.id),
             Cell::new(output::safe(job.spec.name.as_deref().unwrap_or_default())),
             output::state(&job.status.state),
             Cell::new(job.spec.schedule.as_ref().map(schedule).unwrap_or_default()),
             Cell::new(next.unwrap_or_default()),
             Cell::new(job.spec.target.as_ref().map(target).unwrap_or_default()),
-        ]);
+        ];
+        if is_wide {
+            let (spec, status) = (&job.spec, &job.status);
+            let texts = [&spec.key, &spec.queue, &spec.lane];
+            row.extend(texts.map(|text| Cell::new(output::safe(text.as_deref().unwrap_or_default()))));
+            row.push(Cell::new(output::safe(&spec.labels.as_ref().map(output::labels).unwrap_or_default())));
+            row.push(Cell::new(status.version));
+            row.push(Cell::new(moment::relative(status.updated_at, now)));
+        }
+        table.add_row(row);
     }
     output::lines(&table)
 }
@@ -59,12 +72,8 @@ pub(super) fn page(
     now: Timestamp,
 ) -> String {
     let (status, spec) = (&job.status, &job.spec);
-    let mut facts = output::facts();
-    let mut fact = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            facts.add_row(vec![name.to_string(), output::safe(&value)]);
-        }
-    };
+    let mut facts = output::Facts::new();
+    let mut fact = |name: &str, value: Option<String>| facts.add(name, value);
     fact("job", Some(status.id.clone()));
     fact("name", spec.name.clone());
     fact("key", spec.key.clone());
@@ -159,7 +168,7 @@ pub(super) fn page(
             None => "none yet".into(),
         }),
     );
-    let mut page = output::lines(&facts);
+    let mut page = facts.lines();
     if !upcoming.is_empty() {
         let mut table = output::table(&["NEXT SLOTS", "", "NOTE"]);
         for slot in upcoming {

@@ -22,11 +22,12 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::{limits, retention, sharing};
 use crate::commands::dead_letter::time;
+use crate::document::{Value, yaml};
 use crate::failure::Failure;
 
 /// A job on the command line. What is not given has its default, or stays as it is.
 #[derive(Args, Default)]
-pub(super) struct Flags {
+pub(crate) struct Flags {
     /// A cron expression of 5, 6 or 7 fields, or a nickname such as @daily
     #[arg(long, group = "when", value_name = "EXPRESSION", help_heading = "When")]
     cron: Option<String>,
@@ -320,10 +321,31 @@ pub(super) fn members(text: &RawValue) -> Result<Members, Failure> {
         .map_err(|error| Failure::Input(format!("a job is one JSON object: {error}")))
 }
 
+/// The body in a file: JSON as it is written, or YAML.
 pub(crate) fn read_json(path: &Path) -> Result<Box<RawValue>, Failure> {
     let text = read(path)?;
-    serde_json::from_str(&text)
-        .map_err(|error| Failure::Input(format!("{} is not JSON: {error}", path.display())))
+    let wrong = |reason: String| Failure::Input(format!("{} {reason}", path.display()));
+    match serde_json::from_str(&text) {
+        Ok(body) => Ok(body),
+        Err(error) if text.trim_start().starts_with(['{', '[', '"']) || is_json(path) => {
+            Err(wrong(format!("is not JSON: {error}")))
+        }
+        Err(_) => {
+            let documents = yaml::read_all(&text);
+            let documents =
+                documents.map_err(|unread| wrong(format!("line {}: {}", unread.line, unread.reason)))?;
+            match documents.as_slice() {
+                [one] if matches!(one.value, Value::Map(_)) => {
+                    RawValue::from_string(one.to_json()).map_err(|error| wrong(error.to_string()))
+                }
+                _ => Err(wrong("is not one object, in JSON or in YAML".into())),
+            }
+        }
+    }
+}
+
+fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "json")
 }
 
 /// The body of a new job.
