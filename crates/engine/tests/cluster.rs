@@ -1,6 +1,5 @@
 //! Several nodes on one store, with a clock that the test moves.
 
-use crate::support::world;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
