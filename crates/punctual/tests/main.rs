@@ -20,6 +20,7 @@ mod fairness;
 mod forecast;
 mod grpc;
 mod inside;
+mod keys;
 mod kill;
 mod links;
 mod long;

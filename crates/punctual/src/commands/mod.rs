@@ -12,6 +12,7 @@ pub(crate) mod dead_letter;
 pub(crate) mod explain;
 pub(crate) mod forecast;
 pub(crate) mod job;
+pub(crate) mod key;
 pub(crate) mod limit;
 mod many;
 pub(crate) mod migrate;

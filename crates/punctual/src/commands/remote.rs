@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
-use punctual_client::{Answer, Client, List, Options, Server};
+use punctual_client::{Answer, Client, Key, List, Options, Server};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde::de::DeserializeOwned;
@@ -30,6 +30,9 @@ pub(crate) struct Remote {
     /// The tenant [default: `default`]
     #[arg(long, global = true, env = "PUNCTUAL_TENANT", value_name = "NAME")]
     tenant: Option<String>,
+    /// A file with the key to show; else PUNCTUAL_KEY is the key, or PUNCTUAL_KEY_FILE names the file
+    #[arg(long, global = true, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// A file of root certificates (PEM) to trust besides the public ones
     #[arg(long, global = true, env = "PUNCTUAL_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
@@ -56,7 +59,7 @@ impl Remote {
     /// A client of the server.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         let server: Server = self.server.parse()?;
-        let mut options = Options { tenant: self.tenant.clone(), ..Options::default() };
+        let mut options = Options { tenant: self.tenant.clone(), key: self.key()?, ..Options::default() };
         if let Some(path) = &self.ca_file {
             let wrong = |reason: String| Failure::Input(format!("--ca-file {}: {reason}", path.display()));
             let roots = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
@@ -66,6 +69,28 @@ impl Remote {
             }
         }
         Ok(Client::new(server, &options)?)
+    }
+
+    /// The tenant that was named.
+    pub(crate) fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
+    /// The key to show, if there is one. It is never an argument, which others on the machine could read.
+    fn key(&self) -> Result<Option<Key>, Failure> {
+        let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let (place, text) = match (&self.key_file, given("PUNCTUAL_KEY"), given("PUNCTUAL_KEY_FILE")) {
+            (Some(path), ..) => (format!("--key-file {}", path.display()), std::fs::read_to_string(path)),
+            (None, Some(key), _) => ("PUNCTUAL_KEY".into(), Ok(key.to_string_lossy().into_owned())),
+            (None, None, Some(path)) => {
+                let path = PathBuf::from(path);
+                (format!("PUNCTUAL_KEY_FILE {}", path.display()), std::fs::read_to_string(path))
+            }
+            (None, None, None) => return Ok(None),
+        };
+        let wrong = |reason: String| Failure::Input(format!("{place}: {reason}"));
+        let text = text.map_err(|error| wrong(error.to_string()))?;
+        text.parse().map(Some).map_err(|error: punctual_client::Error| wrong(error.to_string()))
     }
 
     /// Writes one answer: its text for programs, a page for people.
