@@ -40,6 +40,9 @@ const RECENT: usize = 100;
 /// Running items that a cancellation asks to stop at once. The operation asks the others.
 const ASKED_AT_ONCE: usize = 1_000;
 
+/// Batches of a page: a job is read with all of its items, a megabyte at most.
+pub const PAGE_MAX: usize = 50;
+
 /// A batch and how its newest slot stands.
 #[derive(Clone, Debug)]
 pub struct BatchSeen {
@@ -157,13 +160,14 @@ impl Engine {
         Ok(runs.iter().map(item).collect())
     }
 
-    /// Batches in the order of their jobs' ids, without counts. A page may be empty and still have a next one.
+    /// Batches in the order of their jobs' ids, without counts; at most [`PAGE_MAX`]. A page may be empty and still have a next one.
     pub async fn batches(
         &self,
         tenant: TenantId,
         page: PageRequest<JobId>,
     ) -> Result<Page<BatchSeen, JobId>, Error> {
         let filter = JobFilter { tenant: Some(tenant), is_batch: true, ..JobFilter::default() };
+        let page = PageRequest { limit: page.limit.min(PAGE_MAX), ..page };
         let page = self.list_jobs(&filter, page).await?;
         let mut items = Vec::with_capacity(page.items.len());
         for seen in page.items {

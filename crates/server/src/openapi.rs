@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use punctual_api::Problem;
-use utoipa::ToSchema;
+use punctual_api::{Page, Problem};
 use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
@@ -14,6 +13,7 @@ use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, HttpMethod, InfoBuilder, OpenApiBuilder, OpenApiVersion, Paths, Ref,
     RefOr, Required, ResponseBuilder, Schema,
 };
+use utoipa::{PartialSchema as _, ToSchema};
 
 use crate::access::Needs;
 use crate::routes::{Endpoint, TABLE};
@@ -55,6 +55,12 @@ pub(crate) const fn list_of<T: ToSchema>() -> Shape {
     Shape { is_list: true, ..json::<T>() }
 }
 
+/// A page of a list. Pages of different things are different schemas, though they are one type.
+pub(crate) const fn page_of<T: ToSchema>() -> Shape {
+    let named = Named { name: page_name::<T>, collect: collect_page::<T> };
+    Shape { media_type: "application/json", is_list: false, named: Some(named) }
+}
+
 /// A stream of JSON values, one a line.
 pub(crate) const fn ndjson<T: ToSchema>() -> Shape {
     Shape { media_type: "application/x-ndjson", ..json::<T>() }
@@ -67,6 +73,15 @@ const fn named<T: ToSchema>() -> Named {
 fn collect<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     schemas.push((T::name().into(), T::schema()));
     T::schemas(schemas);
+}
+
+fn page_name<T: ToSchema>() -> Cow<'static, str> {
+    format!("{}Page", T::name()).into()
+}
+
+fn collect_page<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+    schemas.push((page_name::<T>().into(), Page::<T>::schema()));
+    collect::<T>(schemas);
 }
 
 /// The document as JSON.

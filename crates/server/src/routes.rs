@@ -30,11 +30,11 @@ use punctual_api::tenant::{Tenant, TenantSpec};
 use punctual_api::worker::{
     Claim, Claimed, HeartbeatAnswer, ResultTaken, Results, ResultsTaken, Worker, WorkerHeartbeat,
 };
-use punctual_api::{Job, JobSpec, Page, Run, RunSummary};
+use punctual_api::{Job, JobSpec, Run, RunSummary};
 
 use crate::access::{Needs, gate};
 use crate::grpc::Services;
-use crate::openapi::{Shape, json, list_of, ndjson, nothing, text};
+use crate::openapi::{Shape, json, list_of, ndjson, nothing, page_of, text};
 use crate::query::Param;
 use crate::state::{Shared, State};
 use crate::{
@@ -205,7 +205,7 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| post(jobs::create)),
     on("GET", "/v1/jobs", Needs::Viewer, "Lists jobs in the order of their ids")
         .query(JOB_LIST)
-        .gives(200, json::<Page<Job>>())
+        .gives(200, page_of::<Job>())
         .by(|| get(jobs::list)),
     on("POST", "/v1/jobs/bulk", Needs::Operator, "Registers up to 1000 jobs, each for itself")
         .takes(list_of::<JobSpec>())
@@ -284,11 +284,11 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| post(jobs::backfill)),
     on("GET", "/v1/jobs/{id}/runs", Needs::Viewer, "Lists the runs of a job, newest first")
         .query(JOB_RUNS)
-        .gives(200, json::<Page<RunSummary>>())
+        .gives(200, page_of::<RunSummary>())
         .by(|| get(runs::list_of_job)),
     on("GET", "/v1/jobs/{id}/upcoming", Needs::Viewer, "Lists the slots to come")
         .query(UPCOMING)
-        .gives(200, json::<Page<Upcoming>>())
+        .gives(200, page_of::<Upcoming>())
         .by(|| get(jobs::upcoming)),
     on(
         "GET",
@@ -297,7 +297,7 @@ pub static TABLE: &[Endpoint] = &[
         "Accounts for slots that did not simply run, or for all slots of a range, newest first",
     )
     .query(LEDGER)
-    .gives(200, json::<Page<LedgerEntry>>())
+    .gives(200, page_of::<LedgerEntry>())
     .by(|| get(jobs::ledger)),
     on("GET", "/v1/jobs/{id}/why", Needs::Viewer, "Says why a job did or did not run at a time")
         .query(WHY)
@@ -313,10 +313,15 @@ pub static TABLE: &[Endpoint] = &[
     .gives(201, json::<Batch>())
     .or_gives(200, json::<Batch>())
     .by(|| post(batches::create)),
-    on("GET", "/v1/batches", Needs::Viewer, "Lists batches in the order of their jobs' ids")
-        .query(&[LIMIT, CURSOR])
-        .gives(200, json::<Page<Batch>>())
-        .by(|| get(batches::list)),
+    on(
+        "GET",
+        "/v1/batches",
+        Needs::Viewer,
+        "Lists batches in the order of their jobs' ids, at most 50 at a time",
+    )
+    .query(&[LIMIT, CURSOR])
+    .gives(200, page_of::<Batch>())
+    .by(|| get(batches::list)),
     on("GET", "/v1/batches/{id}", Needs::Viewer, "Reads a batch, and counts the items of its newest slot")
         .gives(200, json::<Batch>())
         .by(|| get(batches::get)),
@@ -327,7 +332,7 @@ pub static TABLE: &[Endpoint] = &[
         "Lists the items of a batch that have runs, newest first",
     )
     .query(&[STATE, LIMIT, CURSOR])
-    .gives(200, json::<Page<BatchRun>>())
+    .gives(200, page_of::<BatchRun>())
     .by(|| get(batches::items)),
     on(
         "POST",
@@ -346,7 +351,7 @@ pub static TABLE: &[Endpoint] = &[
     .by(|| delete(batches::delete)),
     on("GET", "/v1/runs", Needs::Viewer, "Lists runs, newest first")
         .query(RUN_LIST)
-        .gives(200, json::<Page<RunSummary>>())
+        .gives(200, page_of::<RunSummary>())
         .by(|| get(runs::list)),
     on("POST", "/v1/runs/bulk/cancel", Needs::Operator, "Cancels all open runs of a filter, as an operation")
         .takes(json::<CancelRuns>())
@@ -358,7 +363,7 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| get(runs::get)),
     on("GET", "/v1/runs/{id}/log", Needs::Viewer, "Reads the log of a run, oldest lines first")
         .query(LOG)
-        .gives(200, json::<Page<RunLogLine>>())
+        .gives(200, page_of::<RunLogLine>())
         .by(|| get(runs::log)),
     on("POST", "/v1/runs/{id}/cancel", Needs::Operator, "Ends a waiting run, or asks a running one to stop")
         .gives(200, json::<RunSummary>())
@@ -404,7 +409,7 @@ pub static TABLE: &[Endpoint] = &[
     .by(|| post(workers::claim)),
     on("GET", "/v1/workers", Needs::Viewer, "Lists workers that pull and live")
         .query(&[TENANT])
-        .gives(200, json::<Page<Worker>>())
+        .gives(200, page_of::<Worker>())
         .by(|| get(workers::list)),
     on("GET", "/v1/workers/{id}", Needs::Viewer, "Reads a worker")
         .gives(200, json::<Worker>())
@@ -431,11 +436,11 @@ pub static TABLE: &[Endpoint] = &[
         "Lists queues: what waits and runs, who serves them, what is planned",
     )
     .query(&[TENANT])
-    .gives(200, json::<Page<Queue>>())
+    .gives(200, page_of::<Queue>())
     .by(|| get(queues::list)),
     on("GET", "/v1/dead-letters", Needs::Viewer, "Lists runs that ended badly and wait for somebody")
         .query(DEAD_LIST)
-        .gives(200, json::<Page<RunSummary>>())
+        .gives(200, page_of::<RunSummary>())
         .by(|| get(dead_letters::list)),
     on(
         "GET",
@@ -468,7 +473,7 @@ pub static TABLE: &[Endpoint] = &[
     .by(|| post(dead_letters::acknowledge)),
     on("GET", "/v1/operations", Needs::Viewer, "Lists operations, newest first")
         .query(OPERATION_LIST)
-        .gives(200, json::<Page<Operation>>())
+        .gives(200, page_of::<Operation>())
         .by(|| get(operations::list)),
     on("GET", "/v1/operations/{id}", Needs::Viewer, "Reads an operation, until a week after its end")
         .gives(200, json::<Operation>())
@@ -487,7 +492,7 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| get(forecast::get)),
     on("GET", "/v1/calendars", Needs::Viewer, "Lists calendars by name")
         .query(&[LIMIT, CURSOR])
-        .gives(200, json::<Page<Calendar>>())
+        .gives(200, page_of::<Calendar>())
         .by(|| get(calendars::list)),
     on("GET", "/v1/calendars/{name}", Needs::Viewer, "Reads a calendar")
         .gives(200, json::<Calendar>())
@@ -506,11 +511,11 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| delete(calendars::delete)),
     on("GET", "/v1/nodes", Needs::Admin, "Lists the live nodes of the cluster")
         .for_all()
-        .gives(200, json::<Page<Node>>())
+        .gives(200, page_of::<Node>())
         .by(|| get(nodes::list)),
     on("GET", "/v1/shards", Needs::Admin, "Lists the shards and the nodes that fire them")
         .for_all()
-        .gives(200, json::<Page<Shard>>())
+        .gives(200, page_of::<Shard>())
         .by(|| get(nodes::shards)),
     on("POST", "/v1/shards/move", Needs::Admin, "Moves shards to another database, as an operation")
         .for_all()
@@ -519,11 +524,11 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| post(nodes::move_shards)),
     on("GET", "/v1/databases", Needs::Admin, "Lists the databases and the shards that live in each")
         .for_all()
-        .gives(200, json::<Page<Database>>())
+        .gives(200, page_of::<Database>())
         .by(|| get(nodes::databases)),
     on("GET", "/v1/limits", Needs::Admin, "Lists the limits that administrators set")
         .for_all()
-        .gives(200, json::<Page<Limit>>())
+        .gives(200, page_of::<Limit>())
         .by(|| get(limits::list)),
     on("GET", "/v1/limits/{name}", Needs::Admin, "Reads a limit")
         .for_all()
@@ -540,13 +545,13 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| delete(limits::delete)),
     on("GET", "/v1/breakers", Needs::Admin, "Lists the targets and jobs that are left alone")
         .for_all()
-        .gives(200, json::<Page<Breaker>>())
+        .gives(200, page_of::<Breaker>())
         .by(|| get(breakers::list)),
     on("DELETE", "/v1/breakers/{name}", Needs::Admin, "Resets a breaker; who waits for it goes on")
         .for_all()
         .by(|| delete(breakers::reset)),
     on("GET", "/v1/alerts", Needs::Viewer, "Lists what somebody wants to be told of")
-        .gives(200, json::<Page<Alert>>())
+        .gives(200, page_of::<Alert>())
         .by(|| get(alerts::list)),
     on("GET", "/v1/alerts/{name}", Needs::Viewer, "Reads an alert")
         .gives(200, json::<Alert>())
@@ -560,7 +565,7 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| delete(alerts::delete)),
     on("GET", "/v1/alarms", Needs::Viewer, "Lists what is raised now, and since when")
         .query(&[LIMIT, CURSOR])
-        .gives(200, json::<Page<Alarm>>())
+        .gives(200, page_of::<Alarm>())
         .by(|| get(alerts::alarms)),
     on("POST", "/v1/keys", Needs::Admin, "Creates a key, and shows it this once")
         .takes(json::<KeySpec>())
@@ -568,7 +573,7 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| post(keys::create)),
     on("GET", "/v1/keys", Needs::Admin, "Lists keys, of a tenant or of all, without what proves them")
         .query(&[TENANT, LIMIT, CURSOR])
-        .gives(200, json::<Page<Key>>())
+        .gives(200, page_of::<Key>())
         .by(|| get(keys::list)),
     on("GET", "/v1/keys/{id}", Needs::Admin, "Reads a key").gives(200, json::<Key>()).by(|| get(keys::get)),
     on("DELETE", "/v1/keys/{id}", Needs::Admin, "Revokes a key, within a second on every node")
@@ -583,7 +588,7 @@ pub static TABLE: &[Endpoint] = &[
     .gives(200, json::<NewKey>())
     .by(|| post(keys::rotate)),
     on("GET", "/v1/tenants", Needs::Admin, "Lists the tenants")
-        .gives(200, json::<Page<Tenant>>())
+        .gives(200, page_of::<Tenant>())
         .by(|| get(tenants::list)),
     on("POST", "/v1/tenants", Needs::Admin, "Creates a tenant, or finds it")
         .for_all()

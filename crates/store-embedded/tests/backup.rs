@@ -1,7 +1,4 @@
 //! Backup under load and restore: whole, refused when not, and nothing that was given out is given out again.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::{open, options, puts};
 use futures_executor::block_on;
 use punctual_domain::Run;
 use punctual_store::conformance::World;
 use punctual_store::{JobFilter, PageRequest, RunFilter, Store};
 use punctual_store_embedded::{BackupError, Embedded, Manifest, OpenError, Phase, restore};
-use support::{open, options, puts};
 
 const START: i64 = 1_800_000_000;
 

@@ -1,13 +1,11 @@
 //! The check: nothing to find after anything the suite does, and something to find after every kind of damage.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::open;
 use futures_executor::block_on;
 use jiff::Timestamp;
 use punctual_domain::id::{JobId, OperationId, Sequence, ShardId, TenantId, Version};
@@ -26,7 +24,6 @@ use punctual_store::record::{decode_run, encode_run};
 use punctual_store::{Effect, PageRequest, RunFilter, Step};
 use punctual_store_embedded::{Checked, Embedded, OpenError, Opening, Options, check};
 use rusqlite::{Connection, params};
-use support::open;
 
 /// A segment of the index of births is written after so many: the fewest of which one is not everywhere.
 const SEGMENT_BIRTHS: usize = 16;

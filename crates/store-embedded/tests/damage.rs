@@ -1,19 +1,16 @@
 //! Directories that are in use, too new, not ours, incomplete or damaged: refused by name, or reported; never a panic,
 //! never taken for empty.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{
+    acknowledged, assert_all_there, child, child_directory, free, lines, open, options, puts, say, write_one,
+};
 use futures_executor::block_on;
 use punctual_store::conformance::World;
 use punctual_store::{JobFilter, PageRequest, RunFilter, Store};
 use punctual_store_embedded::{Embedded, OpenError, check};
-use support::{
-    acknowledged, assert_all_there, child, child_directory, free, lines, open, options, puts, say, write_one,
-};
 
 #[test]
 fn child_opens_the_store() {
@@ -25,7 +22,7 @@ fn child_opens_the_store() {
 fn a_second_process_is_told_who_has_the_directory() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
-    let said = lines(&child(&["env"], "child_opens_the_store", directory.path()));
+    let said = lines(&child(&["env"], "damage::child_opens_the_store", directory.path()));
     let refused = said.iter().find(|line| line.starts_with("refused ")).unwrap();
     assert!(refused.contains(&directory.path().display().to_string()), "{refused}");
     assert!(refused.contains(&format!("(pid {})", std::process::id())), "{refused}");
@@ -47,7 +44,7 @@ fn child_dies_after_writing() {
 
 /// A directory whose process died, and what it had acknowledged, in order.
 fn not_closed(directory: &Path) -> Vec<punctual_domain::JobId> {
-    let said = lines(&child(&["env"], "child_dies_after_writing", directory));
+    let said = lines(&child(&["env"], "damage::child_dies_after_writing", directory));
     acknowledged(&said)
 }
 

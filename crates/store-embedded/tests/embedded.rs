@@ -1,5 +1,4 @@
 //! The embedded store: the suite that defines every store, and what only a store on disk must do.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,16 +1,15 @@
 //! Full disks, failed fsyncs, and when a write is acknowledged: told from outside, by strace and by a small file system.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{
+    acknowledged, assert_all_there, child, child_directory, lines, open, puts, say, write_one,
+};
 use futures_executor::block_on;
 use punctual_store::Store;
 use punctual_store::conformance::World;
-use support::{acknowledged, assert_all_there, child, child_directory, lines, open, puts, say, write_one};
 
 /// Four threads write at once, so that commits are shared.
 #[test]
@@ -35,7 +34,7 @@ fn nothing_is_acknowledged_before_its_fsync_returned() {
     let data = directory.path().join("data");
     let trace = ["strace", "-f", "-y", "-s", "4200", "-e", "trace=pwrite64,write,fsync,fdatasync", "-o"];
     let wrapper: Vec<&str> = trace.into_iter().chain([log.to_str().unwrap()]).collect();
-    let said = lines(&child(&wrapper, "child_writes_at_once", &data));
+    let said = lines(&child(&wrapper, "faults::child_writes_at_once", &data));
     assert_eq!(acknowledged(&said).len(), 80);
     let calls = calls(&std::fs::read_to_string(&log).unwrap());
     let mut syncs = 0;
@@ -124,7 +123,7 @@ fn after_a_failed_fsync_nothing_is_acknowledged_until_the_store_is_opened_anew()
     let log = directory.path().join("strace.log");
     let inject = "inject=fsync,fdatasync:error=EIO:when=20";
     let trace = ["strace", "-f", "-e", "trace=fsync,fdatasync", "-e", inject, "-o", log.to_str().unwrap()];
-    let said = lines(&child(&trace, "child_writes_one_by_one", &data));
+    let said = lines(&child(&trace, "faults::child_writes_one_by_one", &data));
     let answers: Vec<bool> = said
         .iter()
         .filter(|line| line.starts_with("ack ") || line.starts_with("refused "))
@@ -164,7 +163,7 @@ fn while_the_log_cannot_grow_writes_are_refused_and_then_taken_again() {
         "-o",
         log.to_str().unwrap(),
     ];
-    let said = lines(&child(&trace, "child_writes_one_by_one", &data));
+    let said = lines(&child(&trace, "faults::child_writes_one_by_one", &data));
     let refused: Vec<usize> = said
         .iter()
         .filter(|line| line.starts_with("ack ") || line.starts_with("refused "))
@@ -235,7 +234,7 @@ fn a_full_disk_refuses_writes_and_answers_reads_until_there_is_room() {
     let namespaces =
         ["-m", "-rm"].into_iter().find(|one| may(one)).expect("unshare -m or -rm may mount a tmpfs");
     let wrapper = ["unshare", namespaces, "sh", "-c", &mount, "sh"];
-    let said = lines(&child(&wrapper, "child_fills_the_disk", &directory.path().join("data")));
+    let said = lines(&child(&wrapper, "faults::child_fills_the_disk", &directory.path().join("data")));
     let line = said.iter().find(|line| line.starts_with("full disk: ")).unwrap();
     println!("{line}");
 }

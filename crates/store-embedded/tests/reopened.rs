@@ -1,6 +1,5 @@
 //! The suite once more, with an index of births that is written after every third, and the store closed and opened again before every verb: nothing that counts
 //! lives in memory only. (Signs of life do; from the first heartbeat or renewal on the store stays open.)
-#![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,11 +1,9 @@
 //! Moving data directories.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::{free, open};
 use futures_executor::block_on;
 use jiff::Timestamp;
 use punctual_store::conformance::interrupted::{
@@ -16,7 +14,6 @@ use punctual_store::conformance::{Case, SHARDS};
 use punctual_store::transfer::{Note, Transfer};
 use punctual_store::{Memory, Store};
 use punctual_store_embedded::{Embedded, OpenError, Options, Side, check};
-use support::{free, open};
 use tempfile::TempDir;
 
 fn from(directory: &Path) -> Side {

@@ -156,3 +156,16 @@ async fn a_batch_is_edited_as_a_job_and_keeps_its_items() {
         account["items"].as_array().unwrap().iter().map(|one| one["slots"].as_u64().unwrap()).sum();
     assert_eq!(slots, 1, "{account}");
 }
+
+#[tokio::test]
+async fn a_page_of_batches_is_bounded_because_each_is_read_with_its_items() {
+    let world = World::new().await;
+    for n in 0..51 {
+        world.call("POST /v1/batches", &body(&format!("b{n}"), now(), 1)).await.expect(201);
+    }
+    let first = world.get("/v1/batches?limit=1000").await;
+    assert_eq!(first["items"].as_array().map(Vec::len), Some(50));
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let last = world.get(&format!("/v1/batches?limit=1000&cursor={cursor}")).await;
+    assert_eq!((last["items"].as_array().map(Vec::len), &last["next_cursor"]), (Some(1), &Value::Null));
+}

@@ -49,3 +49,17 @@ fn references(value: &Value, found: &mut Vec<String>) {
         _ => {}
     }
 }
+
+#[test]
+fn a_list_is_of_what_it_says() {
+    let document: Value = serde_json::from_str(&document()).unwrap();
+    let items = |path: &str| {
+        let schema =
+            &document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"];
+        let page = schema["$ref"].as_str().unwrap().rsplit('/').next().unwrap();
+        document["components"]["schemas"][page]["properties"]["items"]["items"]["$ref"].clone()
+    };
+    for (path, item) in [("/v1/jobs", "Job"), ("/v1/runs", "RunSummary"), ("/v1/tenants", "Tenant")] {
+        assert_eq!(items(path), format!("#/components/schemas/{item}"), "{path}");
+    }
+}

@@ -1,5 +1,4 @@
 //! A child process that writes to a store and says on stdout what it was told, so that a parent can let it fail.
-#![allow(dead_code)] // Every test file uses a part of it.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
