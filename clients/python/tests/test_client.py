@@ -32,6 +32,22 @@ def test_it_registers_triggers_reads_and_lists() -> None:
     assert headers["Idempotency-Key"] != server.requests[1][3]["Idempotency-Key"]
 
 
+def test_a_key_is_taken_from_the_environment_unless_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown(**options: str) -> object:
+        with FakeServer() as server, Client(server.url, **options) as client:
+            server.fixed["GET", "/v1/runs/run-1"] = 200, {"id": "run-1", "attempts": []}
+            client.get_run("run-1")
+        return server.requests[0][3].get("Authorization")
+
+    monkeypatch.delenv("PUNCTUAL_KEY", raising=False)
+    assert shown() is None
+    monkeypatch.setenv("PUNCTUAL_KEY", "pk_1_2")
+    assert shown() == "Bearer pk_1_2"
+    assert shown(key="pk_3_4") == "Bearer pk_3_4"
+    monkeypatch.setenv("PUNCTUAL_KEY", "")
+    assert shown() is None
+
+
 def test_a_refusal_is_raised_with_every_wrong_field() -> None:
     with FakeServer() as server, Client(server.url) as client:
         status, body = problem(422, "invalid_request", "1 field is wrong")

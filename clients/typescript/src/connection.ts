@@ -19,7 +19,8 @@ export class Connection {
     }
     this.#base = serverUrl.replace(/\/+$/, "");
     this.#headers = { accept: "application/json", "user-agent": "punctual-typescript/0.1.0" };
-    if (key !== undefined) this.#headers["authorization"] = `Bearer ${key}`;
+    const shown = key || process.env["PUNCTUAL_KEY"];
+    if (shown) this.#headers["authorization"] = `Bearer ${shown}`;
     if (tenant !== undefined) this.#headers["punctual-tenant"] = tenant;
   }
 

@@ -33,6 +33,27 @@ test("it registers, triggers, reads and lists", async () => {
   assert.notEqual(first!.headers["idempotency-key"], second!.headers["idempotency-key"]);
 });
 
+test("a key is taken from the environment unless one is given", async () => {
+  const shown = async (options?: { key: string }) => {
+    const server = await FakeServer.start();
+    server.fixed.set("GET /v1/runs/run-1", [200, { id: "run-1", attempts: [] }]);
+    await new Client(server.url, options).getRun("run-1");
+    await server.down();
+    return server.requests[0]!.headers.authorization;
+  };
+  const before = process.env["PUNCTUAL_KEY"];
+  try {
+    delete process.env["PUNCTUAL_KEY"];
+    assert.equal(await shown(), undefined);
+    process.env["PUNCTUAL_KEY"] = "pk_1_2";
+    assert.equal(await shown(), "Bearer pk_1_2");
+    assert.equal(await shown({ key: "pk_3_4" }), "Bearer pk_3_4");
+  } finally {
+    if (before === undefined) delete process.env["PUNCTUAL_KEY"];
+    else process.env["PUNCTUAL_KEY"] = before;
+  }
+});
+
 test("a refusal is thrown with every wrong field", async () => {
   const server = await FakeServer.start();
   const wrong = { pointer: "/schedule/cron", code: "schedule_syntax", detail: "no" };

@@ -21,6 +21,7 @@ pub mod forecast;
 pub mod health;
 pub mod import;
 pub mod job;
+pub mod key;
 pub mod ledger;
 pub mod limit;
 pub mod limits;

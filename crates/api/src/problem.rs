@@ -173,6 +173,16 @@ codes! {
     CalendarInUse = "calendar_in_use", "Jobs use the calendar";
     /// No such alert.
     AlertNotFound = "alert_not_found", "No such alert";
+    /// No such key of the API.
+    KeyNotFound = "key_not_found", "No such key";
+    /// What was sent as a key is none.
+    KeyMalformed = "key_malformed", "That is not a key";
+    /// The key is not known.
+    KeyUnknown = "key_unknown", "The key is not known";
+    /// The key was taken back.
+    KeyRevoked = "key_revoked", "The key was revoked";
+    /// The time of the key is over, or it was replaced by a newer one.
+    KeyExpired = "key_expired", "The key has expired";
     /// No such route.
     RouteNotFound = "route_not_found", "There is nothing here";
     /// The route does not take this method.

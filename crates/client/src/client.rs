@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, IF_MATCH, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, IF_MATCH, USER_AGENT};
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, Limited};
@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use crate::answer::Answer;
 use crate::connector::Connector;
 use crate::error::{Error, root};
+use crate::keys::Key;
 use crate::server::Server;
 
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -42,6 +43,8 @@ pub(crate) fn nothing() -> Upload {
 pub struct Options {
     /// The tenant of every request; the server's default, if none.
     pub tenant: Option<String>,
+    /// Shown with every request; none, for a server that asks for none.
+    pub key: Option<Key>,
     /// Root certificates to trust besides the public ones.
     pub roots: Vec<CertificateDer<'static>>,
 }
@@ -51,6 +54,7 @@ pub struct Options {
 pub struct Client {
     server: Server,
     tenant: Option<String>,
+    key: Option<Key>,
     connector: Connector,
     http: legacy::Client<Connector, Upload>,
 }
@@ -107,7 +111,8 @@ impl Client {
     pub fn new(server: Server, options: &Options) -> Result<Self, Error> {
         let connector = Connector::new(&options.roots)?;
         let http = legacy::Client::builder(TokioExecutor::new()).build(connector.clone());
-        Ok(Client { server, tenant: options.tenant.clone(), connector, http })
+        let (tenant, key) = (options.tenant.clone(), options.key.clone());
+        Ok(Client { server, tenant, key, connector, http })
     }
 
     pub(crate) fn connector(&self) -> &Connector {
@@ -116,6 +121,10 @@ impl Client {
 
     pub(crate) fn tenant_name(&self) -> Option<&str> {
         self.tenant.as_deref()
+    }
+
+    pub(crate) fn key_shown(&self) -> Option<&Key> {
+        self.key.as_ref()
     }
 
     /// The server.
@@ -179,6 +188,9 @@ impl Client {
             .header(USER_AGENT, concat!("punctual-client/", env!("CARGO_PKG_VERSION")));
         if let Some(tenant) = &self.tenant {
             request = request.header(tenant::HEADER, tenant);
+        }
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key.header());
         }
         if let Some(token) = call.token {
             request = request.header(TOKEN_HEADER, token);

@@ -1,4 +1,4 @@
-//! Small things that people write and nodes read: calendars, alerts, the defaults of a tenant.
+//! Small things that people write and nodes read: calendars, alerts, the defaults of a tenant, keys.
 //!
 //! They are few, thousands and not millions, and are read whole. What a body says is known to whoever the kind belongs to; here it is
 //! text. Promise: a document is changed by a compare-and-set on its version, so that of two who change it at once one is told.
@@ -35,11 +35,18 @@ pub enum Kind {
     Calendar,
     /// What holds for jobs that do not say.
     Defaults,
+    /// A key of the API.
+    Key,
+    /// When a key was last used.
+    KeyUse,
+    /// Counts the changes of keys, so that whoever knows them asks one question and not all.
+    Keyring,
 }
 
 impl Kind {
     /// All kinds, by their words.
-    pub const ALL: [Kind; 4] = [Kind::Alarm, Kind::Alert, Kind::Calendar, Kind::Defaults];
+    pub const ALL: [Kind; 7] =
+        [Kind::Alarm, Kind::Alert, Kind::Calendar, Kind::Defaults, Kind::Key, Kind::KeyUse, Kind::Keyring];
 
     /// The word, as it is stored.
     pub fn as_str(self) -> &'static str {
@@ -48,6 +55,9 @@ impl Kind {
             Kind::Alert => "alert",
             Kind::Calendar => "calendar",
             Kind::Defaults => "defaults",
+            Kind::Key => "key",
+            Kind::KeyUse => "key_use",
+            Kind::Keyring => "keyring",
         }
     }
 

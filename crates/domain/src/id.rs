@@ -18,6 +18,9 @@ pub struct TenantId(pub u32);
 impl TenantId {
     /// The tenant that always exists.
     pub const DEFAULT: TenantId = TenantId(1);
+
+    /// No tenant: what is kept under it belongs to the installation.
+    pub const NOBODY: TenantId = TenantId(0);
 }
 
 /// A fixed slice of jobs, owned by one node at a time.

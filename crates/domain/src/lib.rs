@@ -4,7 +4,7 @@
 //! No I/O, no async, no clock: time and randomness come in as arguments. Read in this order:
 //! [`job`] is what is registered, [`run`] what happens for one cause, [`lifecycle`] the only place
 //! where a run changes state, [`papers`] what its attempts say of themselves, [`receiver`] who reports an attempt later, under a [`token`], [`parts`] how a slot becomes several runs, [`policy`] the decisions, [`ledger`] the account of every slot, [`operation`] long work
-//! over many jobs or runs, [`document`] what people write for all of them, [`message`] what the system tells of itself, [`link`] which jobs follow others, [`alert`] of what somebody is told, [`bulk`] which of them and what becomes of each, [`placement`] which node fires what, [`shares`] which lane
+//! over many jobs or runs, [`document`] what people write for all of them, [`message`] what the system tells of itself, [`link`] which jobs follow others, [`alert`] of what somebody is told, [`bulk`] which of them and what becomes of each, [`key`] who may ask for what, [`placement`] which node fires what, [`shares`] which lane
 //! goes next, [`turns`] which tenant.
 
 pub mod account;
@@ -15,6 +15,7 @@ pub mod bulk;
 pub mod calendar;
 pub mod document;
 pub mod id;
+pub mod idempotency;
 pub mod invariants;
 pub mod job;
 pub mod key;
@@ -41,8 +42,9 @@ pub use attempt::{Attempt, Outcome, Report};
 pub use batch::Batch;
 pub use document::Document;
 pub use id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
+pub use idempotency::IdempotencyKey;
 pub use job::{Job, Lane, Spec, Target};
-pub use key::IdempotencyKey;
+pub use key::{Key, KeyId};
 pub use labels::Labels;
 pub use ledger::LedgerEntry;
 pub use link::Link;

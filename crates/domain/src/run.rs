@@ -7,8 +7,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::id::{JobId, RunId, Sequence, TenantId, Version, WorkerId};
+use crate::idempotency::IdempotencyKey;
 use crate::job::{Job, Lane};
-use crate::key::IdempotencyKey;
 use crate::labels::Labels;
 use crate::parts;
 use crate::policy::limit::{Limited, Limits};

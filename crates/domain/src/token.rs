@@ -135,7 +135,7 @@ impl fmt::Debug for Key {
 }
 
 /// Lower case alone: a token has one form.
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(crate) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {
         return None;

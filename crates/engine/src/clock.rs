@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::io::Read as _;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -36,8 +37,11 @@ pub trait Clock: Debug + Send + Sync + 'static {
 
 /// Where random numbers come from.
 pub trait Entropy: Debug + Send + Sync + 'static {
-    /// 64 random bits.
+    /// 64 random bits, which are no secret.
     fn bits(&self) -> u64;
+
+    /// Bytes that nobody can guess.
+    fn secret(&self) -> std::io::Result<[u8; 32]>;
 }
 
 /// The machine's clock. A step forward by more than a minute is not believed for ten seconds: firing a day's
@@ -138,6 +142,12 @@ pub struct SystemEntropy;
 impl Entropy for SystemEntropy {
     fn bits(&self) -> u64 {
         fastrand::u64(..)
+    }
+
+    fn secret(&self) -> std::io::Result<[u8; 32]> {
+        let mut bytes = [0; 32];
+        std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        Ok(bytes)
     }
 }
 

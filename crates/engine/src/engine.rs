@@ -24,6 +24,7 @@ use crate::defaults::Defaults;
 use crate::desk::{Desk, Seat};
 use crate::error::Error;
 use crate::handed::Handed;
+use crate::keyring::Keyring;
 use crate::limits::Known;
 use crate::messages::TenantNames;
 use crate::metrics::Metrics;
@@ -59,6 +60,7 @@ pub struct Engine {
     pub(crate) plans: Arc<Plans>,
     pub(crate) addressed: Arc<Addressed>,
     pub(crate) suspects: Arc<Suspects>,
+    pub(crate) keyring: Arc<Keyring>,
     pub(crate) lease: Arc<OnceLock<Duration>>,
     /// What tokens of receivers are signed with.
     pub(crate) token_key: Arc<OnceLock<Key>>,
@@ -99,6 +101,7 @@ impl Engine {
             plans: Arc::default(),
             addressed: Arc::default(),
             suspects: Arc::default(),
+            keyring: Arc::default(),
             lease: Arc::default(),
             token_key: Arc::default(),
             draining: Arc::new(watch::Sender::new(false)),

@@ -84,6 +84,35 @@ pub enum Error {
         /// Some of the jobs.
         jobs: Vec<JobId>,
     },
+    /// There is no such key, or it is another tenant's.
+    #[error("key `{0}` not found")]
+    KeyNotFound(String),
+    /// Whoever asks may not give out such a key.
+    #[error(transparent)]
+    KeyBeyond(#[from] punctual_domain::key::Beyond),
+    /// A key that somebody brings is not good.
+    #[error(transparent)]
+    KeyRefused(#[from] punctual_domain::key::Refused),
+    /// A key that somebody brings may too little.
+    #[error("key {id} is there already, with the role {role} or for one tenant alone")]
+    KeyTooWeak {
+        /// Which.
+        id: punctual_domain::KeyId,
+        /// What it may.
+        role: &'static str,
+    },
+    /// The key is over.
+    #[error("a key that is {state} cannot be rotated")]
+    KeyOver {
+        /// How it stands.
+        state: &'static str,
+    },
+    /// There are as many keys as may be.
+    #[error("an installation has at most {} keys", crate::keys::KEYS_MAX)]
+    TooManyKeys,
+    /// No secret can be made.
+    #[error("no secret can be made: {0}")]
+    NoEntropy(String),
     /// No such batch.
     #[error("batch `{0}` not found")]
     BatchNotFound(String),

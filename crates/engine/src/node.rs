@@ -23,6 +23,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::Epochs;
 use crate::firing::Firing;
+use crate::keys::Keeping;
 use crate::lapse::Lapsing;
 use crate::limits::Advancing;
 use crate::look::{Looking, hear};
@@ -113,6 +114,8 @@ impl Node {
         // What is born from here on has the limits that are set, and what ends is held against the alerts that are.
         engine.read_rules().await?;
         engine.read_alerts().await?;
+        // Whoever calls from here on is held against the keys that there are.
+        engine.read_keys().await?;
         firing.spawn(Firing::new(Arc::clone(&engine), epochs_now).run(quiesced.clone()));
         let claiming = Claiming::new(Arc::clone(&engine));
         let wakes = vec![Arc::clone(&engine.wakes.claimable), Arc::clone(&engine.desk.room_for_claim)];
@@ -138,6 +141,8 @@ impl Node {
         others.spawn(drive(Counting { engine: Arc::clone(&engine) }, clock(), wakes, stopped.clone()));
         let tallying = Tallying { engine: Arc::clone(&engine) };
         others.spawn(drive(tallying, clock(), Vec::new(), stopped.clone()));
+        let wakes = vec![Arc::clone(&engine.keyring.wakes)];
+        others.spawn(drive(Keeping::new(Arc::clone(&engine)), clock(), wakes, stopped.clone()));
         others.spawn(drive(retaining, clock(), Vec::new(), stopped));
         Ok(Node { engine, id, keeper, quiesce, stop, firing, others })
     }

@@ -14,6 +14,7 @@ mod ended;
 mod entrust;
 mod forecast;
 mod history;
+mod keys;
 mod life;
 mod limits;
 mod links;

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use futures_executor::block_on;
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::IdempotencyKey;
 use punctual_domain::attempt::Failure;
 use punctual_domain::id::{JobId, RunId, WorkerId};
-use punctual_domain::key::IdempotencyKey;
 use punctual_domain::policy::retention::Retention;
 use punctual_domain::run::{Run, RunState};
 use punctual_domain::work::{Finished, Held, Leased};

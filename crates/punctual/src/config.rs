@@ -109,6 +109,9 @@ pub(crate) struct Settings {
     /// Who alerts by mail are from.
     #[arg(long, env = "PUNCTUAL_SMTP_FROM", value_name = "ADDRESS")]
     smtp_from: Option<String>,
+    /// A file with a key that is to be there, as an admin of all tenants: it is created if it is not.
+    #[arg(long, env = "PUNCTUAL_ADMIN_KEY_FILE", value_name = "FILE")]
+    admin_key_file: Option<PathBuf>,
 }
 
 /// What a node does.
@@ -181,6 +184,7 @@ pub(crate) struct Config {
     pub(crate) allow_cidrs: Vec<String>,
     pub(crate) smtp_url: Option<String>,
     pub(crate) smtp_from: Option<String>,
+    pub(crate) admin_key_file: Option<PathBuf>,
 }
 
 /// In the file, one address may stand without brackets.
@@ -258,6 +262,7 @@ impl Config {
             allow_cidrs: flags.allow_cidrs.or(file.allow_cidrs).unwrap_or_default(),
             smtp_url: flags.smtp_url.or(file.smtp_url),
             smtp_from: flags.smtp_from.or(file.smtp_from),
+            admin_key_file: flags.admin_key_file.or(file.admin_key_file),
         };
         config.check()?;
         Ok(config)
@@ -265,13 +270,6 @@ impl Config {
 
     fn check(&self) -> Result<(), Failure> {
         let wrong = |text: String| Err(Failure::Input(text));
-        if !self.listen.ip().is_loopback() {
-            return wrong(format!(
-                "listen: `{}` can be reached by others, and this version has no keys yet; \
-                 listen on 127.0.0.1 and put a proxy that checks who calls in front",
-                self.listen
-            ));
-        }
         let is_address = |address: &String| {
             ["postgres://", "postgresql://"].iter().any(|scheme| address.starts_with(scheme))
         };
@@ -387,6 +385,9 @@ impl Config {
         line("grace", self.grace.to_string());
         line("allow-loopback", self.allow_loopback.to_string());
         line("allow-cidrs", format!("{:?}", self.allow_cidrs));
+        if let Some(file) = &self.admin_key_file {
+            line("admin-key-file", format!("{:?}", file.display().to_string()));
+        }
         for (name, value) in [("smtp-url", &self.smtp_url), ("smtp-from", &self.smtp_from)] {
             if let Some(value) = value {
                 line(name, format!("{value:?}"));
@@ -425,7 +426,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_file_that_says_the_same() {
         let config =
-            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"\nsmtp-url = \"smtps://a:b@mail\"\nsmtp-from = \"P <p@example.com>\"").unwrap();
+            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"\nsmtp-url = \"smtps://a:b@mail\"\nsmtp-from = \"P <p@example.com>\"\nadmin-key-file = \"/run/key\"").unwrap();
         let again = file(&config.print()).unwrap();
         assert_eq!(format!("{config:?}"), format!("{again:?}"));
     }
@@ -434,7 +435,6 @@ mod tests {
     fn wrong_settings_are_named() {
         for (text, part) in [
             ("lisen = \"127.0.0.1:1\"", "lisen"),
-            ("listen = \"0.0.0.0:7171\"", "listen: `0.0.0.0:7171`"),
             ("listen = \"nowhere\"", "listen"),
             ("concurrency = 0", "concurrency: 0"),
             ("pending-max = 0", "pending-max: 0"),

@@ -65,7 +65,8 @@ impl From<Problem> for Failure {
             | "limit_not_found"
             | "breaker_not_found"
             | "calendar_not_found"
-            | "alert_not_found" => Failure::NotFound(message),
+            | "alert_not_found"
+            | "key_not_found" => Failure::NotFound(message),
             "key_taken"
             | "version_conflict"
             | "wrong_state"

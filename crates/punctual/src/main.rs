@@ -48,6 +48,7 @@ enum Command {
     Import(commands::import::Arguments),
     /// Register, read, change, pause and run jobs
     Job(Asking<commands::job::Command>),
+    Key(commands::key::Arguments),
     /// Limit how many runs of tenants, queues and types go on at once, and how fast they start
     Limit(Asking<commands::limit::Command>),
     Man(commands::man::Arguments),
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         Command::Export(arguments) => commands::export::run(&arguments),
         Command::Forecast(arguments) => commands::forecast::run(&arguments),
         Command::Job(asking) => asking.run(),
+        Command::Key(arguments) => commands::key::run(&arguments),
         Command::Limit(asking) => asking.run(),
         Command::Import(arguments) => commands::import::run(&arguments),
         Command::Man(arguments) => commands::man::run(&arguments, Arguments::command()),

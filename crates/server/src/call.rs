@@ -82,6 +82,18 @@ pub(crate) async fn tenant_of(
 }
 
 impl Call {
+    /// Does what takes long, unless the caller's key is not good any more meanwhile.
+    pub(crate) async fn while_good<T>(
+        &self,
+        work: impl Future<Output = Result<T, punctual_engine::Error>>,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done?),
+            denied = self.shared.engine.denied(self.caller.pass) => Err(Error::Key(denied)),
+        }
+    }
+
     /// The version that `If-Match` expects.
     pub(crate) fn expected(&self) -> Result<Option<Version>, Error> {
         let Some(value) = self.headers.get(IF_MATCH) else { return Ok(None) };

@@ -5,9 +5,10 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use punctual_api::read::Unread;
 use punctual_api::{Code, FieldError, Problem};
-use punctual_domain::{lifecycle, token};
+use punctual_domain::{key, lifecycle, token};
 use punctual_engine::Error as EngineError;
 use punctual_engine::backfill::Refusal;
+use punctual_engine::keys;
 
 /// Why a request was not done.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub(crate) enum Error {
     NotStarted(String),
     /// Nobody we know.
     Unauthenticated(String),
+    /// The caller's key is not good.
+    Key(keys::Denied),
     /// Not allowed.
     Forbidden(String),
 }
@@ -56,7 +59,13 @@ pub(crate) enum Error {
 fn status(code: Code) -> StatusCode {
     match code {
         Code::MalformedJson => StatusCode::BAD_REQUEST,
-        Code::Unauthenticated | Code::TokenInvalid | Code::TokenExpired => StatusCode::UNAUTHORIZED,
+        Code::Unauthenticated
+        | Code::KeyMalformed
+        | Code::KeyUnknown
+        | Code::KeyRevoked
+        | Code::KeyExpired
+        | Code::TokenInvalid
+        | Code::TokenExpired => StatusCode::UNAUTHORIZED,
         Code::Forbidden | Code::TokenOfAnotherRun => StatusCode::FORBIDDEN,
         Code::JobNotFound
         | Code::BatchNotFound
@@ -68,6 +77,7 @@ fn status(code: Code) -> StatusCode {
         | Code::BreakerNotFound
         | Code::CalendarNotFound
         | Code::AlertNotFound
+        | Code::KeyNotFound
         | Code::RouteNotFound => StatusCode::NOT_FOUND,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::KeyTaken
@@ -159,8 +169,31 @@ impl Error {
             }
             Error::NotStarted(reason) => new(Code::Unavailable, reason.clone()),
             Error::Unauthenticated(reason) => new(Code::Unauthenticated, reason.clone()),
+            Error::Key(denied) => {
+                let (code, way_out) = match denied {
+                    keys::Denied::Malformed(_) => {
+                        (Code::KeyMalformed, "; send it as `Authorization: Bearer pk_...`, as it was shown")
+                    }
+                    keys::Denied::Refused(refused) => {
+                        (key_code(refused), "; ask an admin for another (`punctual key create`)")
+                    }
+                    keys::Denied::Needed => {
+                        (Code::Unauthenticated, "; send one as `Authorization: Bearer pk_...`")
+                    }
+                    keys::Denied::Unread => (Code::Unavailable, "; try again when the store can be reached"),
+                };
+                new(code, format!("{denied}{way_out}"))
+            }
             Error::Forbidden(reason) => new(Code::Forbidden, reason.clone()),
         }
+    }
+}
+
+fn key_code(refused: &key::Refused) -> Code {
+    match refused {
+        key::Refused::Unknown => Code::KeyUnknown,
+        key::Refused::Revoked(_) => Code::KeyRevoked,
+        key::Refused::Expired(_) => Code::KeyExpired,
     }
 }
 
@@ -180,6 +213,11 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::TokenOfAnotherRun(_) => Code::TokenOfAnotherRun,
         EngineError::AttemptOver { .. } => Code::AttemptOver,
         EngineError::TenantNotFound(_) => Code::TenantNotFound,
+        EngineError::KeyNotFound(_) => Code::KeyNotFound,
+        EngineError::KeyBeyond(_) => Code::Forbidden,
+        EngineError::KeyRefused(refused) => key_code(refused),
+        EngineError::KeyOver { .. } | EngineError::KeyTooWeak { .. } => Code::WrongState,
+        EngineError::NoEntropy(_) => Code::Internal,
         EngineError::OperationNotFound(_) => Code::OperationNotFound,
         EngineError::CalendarNotFound(_) => Code::CalendarNotFound,
         EngineError::CalendarChanged { .. } => Code::VersionConflict,
@@ -195,7 +233,9 @@ fn engine_problem(error: &EngineError) -> Problem {
         }
         EngineError::Overlap { .. } => Code::Overlap,
         EngineError::TooManyPending { .. } => Code::TooManyPending,
-        EngineError::TooManyLimits | EngineError::TooManyAlerts => Code::InvalidRequest,
+        EngineError::TooManyLimits | EngineError::TooManyAlerts | EngineError::TooManyKeys => {
+            Code::InvalidRequest
+        }
         EngineError::AlertNotFound(_) => Code::AlertNotFound,
         EngineError::ReservedType => {
             return wrong_fields(vec![FieldError::new("/type", "reserved", error.to_string())]);
@@ -240,6 +280,8 @@ fn engine_problem(error: &EngineError) -> Problem {
             "; read it again and repeat the change"
         }
         EngineError::NoWorker(_) => "; start one, and ask again",
+        EngineError::KeyNotFound(_) => "; `GET /v1/keys` lists them",
+        EngineError::KeyOver { .. } => "; create another",
         EngineError::WorkerLost(_) => "; it holds nothing: claim without `worker` to begin anew",
         EngineError::Token(token::Refused::Invalid) => {
             "; send what the call had in `Punctual-Completion-Token`, in the same header or as `Authorization: Bearer`"

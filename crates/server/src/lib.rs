@@ -22,6 +22,7 @@ mod front;
 mod grpc;
 mod import;
 mod jobs;
+mod keys;
 mod limits;
 mod many;
 mod meta;
@@ -39,7 +40,7 @@ mod tenants;
 mod waiting;
 mod workers;
 
-pub use access::{Access, Caller, Denied, Loopback, Needs, Role};
+pub use access::{Access, Caller, Denied, Keys, Loopback, Needs, Role};
 pub use editor::Editor;
 pub use openapi::document;
 pub use routes::{Endpoint, METHODS, TABLE, probes, router};

@@ -8,6 +8,7 @@ use punctual_api::{Page, Problem};
 use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, HttpMethod, InfoBuilder, OpenApiBuilder, OpenApiVersion, Paths, Ref,
     RefOr, Required, ResponseBuilder, Schema,
@@ -16,6 +17,9 @@ use utoipa::{PartialSchema as _, ToSchema};
 
 use crate::access::Needs;
 use crate::routes::{Endpoint, TABLE};
+
+/// The name of keys among the ways to say who calls.
+const KEY: &str = "key";
 
 /// What a body looks like.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +115,15 @@ fn make() -> String {
         .openapi(OpenApiVersion::Version31)
         .info(info)
         .paths(paths)
-        .components(Some(ComponentsBuilder::new().schemas_from_iter(schemas).build()))
+        .components(Some(
+            ComponentsBuilder::new()
+                .schemas_from_iter(schemas)
+                .security_scheme(
+                    KEY,
+                    SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build()),
+                )
+                .build(),
+        ))
         .build();
     document.to_pretty_json().unwrap_or_default() + "\n"
 }
@@ -128,8 +140,12 @@ fn operation(endpoint: &Endpoint) -> utoipa::openapi::path::Operation {
                 "Needs no key, but the token that the call to the receiver had, in `Punctual-Completion-Token` or as `Authorization: Bearer`."
                     .to_string()
             }
+            needs if endpoint.is_for_all => format!("Needs the role {}, for all tenants.", needs.as_str()),
             needs => format!("Needs the role {}.", needs.as_str()),
         }));
+    if !matches!(endpoint.needs, Needs::Nothing | Needs::Token) {
+        operation = operation.security(SecurityRequirement::new(KEY, Vec::<String>::new()));
+    }
     for part in endpoint.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
         operation = operation.parameter(parameter(part, ParameterIn::Path, "Which.", Required::True));
     }
@@ -150,7 +166,7 @@ fn operation(endpoint: &Endpoint) -> utoipa::openapi::path::Operation {
             about,
             Required::False,
         ));
-    } else if endpoint.method == "POST" {
+    } else if endpoint.method == "POST" && !endpoint.path.starts_with("/v1/keys") {
         let about = "A repeat under the same key within 24 hours is not done again and gets the same answer.";
         operation =
             operation.parameter(parameter("Idempotency-Key", ParameterIn::Header, about, Required::False));

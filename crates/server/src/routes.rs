@@ -18,6 +18,7 @@ use punctual_api::forecast::Forecast;
 use punctual_api::health::{Readiness, Version};
 use punctual_api::import::{BulkResult, ImportLine};
 use punctual_api::job::{Pause, Trigger, Upcoming};
+use punctual_api::key::{Key, KeyRotation, KeySpec, NewKey};
 use punctual_api::ledger::{LedgerEntry, Why};
 use punctual_api::limit::{Limit, LimitSpec};
 use punctual_api::node::{Database, MoveShards, Node, Shard};
@@ -37,8 +38,8 @@ use crate::openapi::{Shape, json, list_of, ndjson, nothing, page_of, text};
 use crate::query::Param;
 use crate::state::{Shared, State};
 use crate::{
-    alerts, batches, breakers, bulk, calendars, dead_letters, forecast, front, import, jobs, limits, many,
-    meta, nodes, operations, queues, reports, runs, tenants, workers,
+    alerts, batches, breakers, bulk, calendars, dead_letters, forecast, front, import, jobs, keys, limits,
+    many, meta, nodes, operations, queues, reports, runs, tenants, workers,
 };
 
 /// A route.
@@ -50,6 +51,8 @@ pub struct Endpoint {
     pub path: &'static str,
     /// Who may call it.
     pub needs: Needs,
+    /// It is about all tenants: a key of one does not open it, whatever its role.
+    pub is_for_all: bool,
     /// What it does.
     pub about: &'static str,
     pub(crate) query: &'static [Param],
@@ -66,6 +69,7 @@ const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'sta
         method,
         path,
         needs,
+        is_for_all: false,
         about,
         query: &[],
         takes: nothing(),
@@ -76,6 +80,10 @@ const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'sta
 }
 
 impl Endpoint {
+    const fn for_all(self) -> Self {
+        Endpoint { is_for_all: true, ..self }
+    }
+
     const fn query(self, query: &'static [Param]) -> Self {
         Endpoint { query, ..self }
     }
@@ -182,6 +190,7 @@ pub static TABLE: &[Endpoint] = &[
         .or_gives(503, json::<Readiness>())
         .by(|| get(meta::readyz)),
     on("GET", "/metrics", Needs::Viewer, "Gives the metrics, as Prometheus reads them")
+        .for_all()
         .gives(200, text())
         .by(|| get(meta::metrics)),
     on("GET", "/v1/version", Needs::Nothing, "Says what is running")
@@ -501,35 +510,45 @@ pub static TABLE: &[Endpoint] = &[
     on("DELETE", "/v1/calendars/{name}", Needs::Operator, "Deletes a calendar that no job uses")
         .by(|| delete(calendars::delete)),
     on("GET", "/v1/nodes", Needs::Admin, "Lists the live nodes of the cluster")
+        .for_all()
         .gives(200, page_of::<Node>())
         .by(|| get(nodes::list)),
     on("GET", "/v1/shards", Needs::Admin, "Lists the shards and the nodes that fire them")
+        .for_all()
         .gives(200, page_of::<Shard>())
         .by(|| get(nodes::shards)),
     on("POST", "/v1/shards/move", Needs::Admin, "Moves shards to another database, as an operation")
+        .for_all()
         .takes(json::<MoveShards>())
         .gives(202, json::<Operation>())
         .by(|| post(nodes::move_shards)),
     on("GET", "/v1/databases", Needs::Admin, "Lists the databases and the shards that live in each")
+        .for_all()
         .gives(200, page_of::<Database>())
         .by(|| get(nodes::databases)),
     on("GET", "/v1/limits", Needs::Admin, "Lists the limits that administrators set")
+        .for_all()
         .gives(200, page_of::<Limit>())
         .by(|| get(limits::list)),
     on("GET", "/v1/limits/{name}", Needs::Admin, "Reads a limit")
+        .for_all()
         .gives(200, json::<Limit>())
         .by(|| get(limits::get)),
     on("PUT", "/v1/limits/{name}", Needs::Admin, "Sets a limit, which counts within two seconds")
+        .for_all()
         .takes(json::<LimitSpec>())
         .gives(201, json::<Limit>())
         .or_gives(200, json::<Limit>())
         .by(|| put(limits::put)),
     on("DELETE", "/v1/limits/{name}", Needs::Admin, "Deletes a limit; who waits for it goes on")
+        .for_all()
         .by(|| delete(limits::delete)),
     on("GET", "/v1/breakers", Needs::Admin, "Lists the targets and jobs that are left alone")
+        .for_all()
         .gives(200, page_of::<Breaker>())
         .by(|| get(breakers::list)),
     on("DELETE", "/v1/breakers/{name}", Needs::Admin, "Resets a breaker; who waits for it goes on")
+        .for_all()
         .by(|| delete(breakers::reset)),
     on("GET", "/v1/alerts", Needs::Viewer, "Lists what somebody wants to be told of")
         .gives(200, page_of::<Alert>())
@@ -548,10 +567,31 @@ pub static TABLE: &[Endpoint] = &[
         .query(&[LIMIT, CURSOR])
         .gives(200, page_of::<Alarm>())
         .by(|| get(alerts::alarms)),
+    on("POST", "/v1/keys", Needs::Admin, "Creates a key, and shows it this once")
+        .takes(json::<KeySpec>())
+        .gives(201, json::<NewKey>())
+        .by(|| post(keys::create)),
+    on("GET", "/v1/keys", Needs::Admin, "Lists keys, of a tenant or of all, without what proves them")
+        .query(&[TENANT, LIMIT, CURSOR])
+        .gives(200, page_of::<Key>())
+        .by(|| get(keys::list)),
+    on("GET", "/v1/keys/{id}", Needs::Admin, "Reads a key").gives(200, json::<Key>()).by(|| get(keys::get)),
+    on("DELETE", "/v1/keys/{id}", Needs::Admin, "Revokes a key, within a second on every node")
+        .by(|| delete(keys::revoke)),
+    on(
+        "POST",
+        "/v1/keys/{id}/rotate",
+        Needs::Admin,
+        "Gives a key a new secret; the old one stays good for a while",
+    )
+    .takes(json::<KeyRotation>())
+    .gives(200, json::<NewKey>())
+    .by(|| post(keys::rotate)),
     on("GET", "/v1/tenants", Needs::Admin, "Lists the tenants")
         .gives(200, page_of::<Tenant>())
         .by(|| get(tenants::list)),
     on("POST", "/v1/tenants", Needs::Admin, "Creates a tenant, or finds it")
+        .for_all()
         .takes(json::<TenantSpec>())
         .gives(201, json::<Tenant>())
         .or_gives(200, json::<Tenant>())

@@ -145,7 +145,7 @@ pub(crate) async fn log(mut call: Call, Path(id): Path<String>) -> Outcome {
     call.query.check()?;
     let after = page.after.unwrap_or_default();
     let query = LogQuery { attempt, after, limit: page.limit, wait: follows.then_some(FOLLOW) };
-    let page = call.shared.engine.log(call.tenant, run_id(&id)?, query).await?;
+    let page = call.while_good(call.shared.engine.log(call.tenant, run_id(&id)?, query)).await?;
     let items: Vec<_> = page.lines.iter().map(|(place, line)| RunLogLine::new(*place, line)).collect();
     Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
 }

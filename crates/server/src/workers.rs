@@ -39,7 +39,7 @@ pub(crate) async fn claim(call: Call, Text(text): Text) -> Outcome {
     };
     let (capacity, wait) = (claim.capacity as usize, claim.wait);
     let asking = Asking { worker, is_new, about: about(claim, call.tenant, engine), capacity, wait };
-    let leased = engine.pull(asking).await?;
+    let leased = call.while_good(engine.pull(asking)).await?;
     Ok(Answer::ok(&Claimed {
         worker: worker.to_string(),
         lease: Duration(engine.lease()),

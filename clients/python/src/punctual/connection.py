@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import threading
 from typing import Any, Mapping, Optional
@@ -30,7 +31,8 @@ class Connections:
         self._host, self._port, self._is_tls = url.hostname, url.port, url.scheme == "https"
         self._prefix = url.path.rstrip("/")
         self._headers = {"Accept": "application/json", "User-Agent": "punctual-python/0.1.0"}
-        if key is not None:
+        key = key or os.environ.get("PUNCTUAL_KEY")
+        if key:
             self._headers["Authorization"] = f"Bearer {key}"
         if tenant is not None:
             self._headers["Punctual-Tenant"] = tenant

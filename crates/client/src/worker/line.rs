@@ -94,6 +94,12 @@ impl Line {
             })?;
             request.metadata_mut().insert(tenant::HEADER, name);
         }
+        if let Some(key) = self.client.key_shown() {
+            let mut value = MetadataValue::try_from(key.header().as_bytes())
+                .map_err(|_| Error::Request("the key cannot be sent".into()))?;
+            value.set_sensitive(true);
+            request.metadata_mut().insert("authorization", value);
+        }
         Ok(request)
     }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use punctual_client::Server;
+use punctual_client::{Key, Server};
 use serde::{Deserialize, Serialize};
 
 use super::output;
@@ -100,7 +100,16 @@ pub(crate) struct Settings {
     pub(crate) server: String,
     pub(crate) tenant: Option<String>,
     pub(crate) ca_file: Option<PathBuf>,
-    key_file: Option<PathBuf>,
+    key: Option<KeyFrom>,
+}
+
+/// Where a key is. It is never an argument, which others on the machine could read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum KeyFrom {
+    /// Said by a flag, the environment or the context, each of which is named if the file is of no use.
+    File { said_by: &'static str, path: PathBuf },
+    /// The environment has the key itself.
+    Environment(String),
 }
 
 /// What was said on the command line.
@@ -109,6 +118,7 @@ pub(crate) struct Flags {
     pub(crate) server: Option<String>,
     pub(crate) context: Option<String>,
     pub(crate) tenant: Option<String>,
+    pub(crate) key_file: Option<PathBuf>,
     pub(crate) ca_file: Option<PathBuf>,
 }
 
@@ -142,23 +152,37 @@ pub(crate) fn settings(
         ca_file: (flags.ca_file.clone())
             .or_else(|| of_environment("PUNCTUAL_CA_FILE").map(PathBuf::from))
             .or_else(|| of_context?.ca_file.clone()),
-        key_file: of_context.and_then(|context| context.key_file.clone()),
+        key: (flags.key_file.clone().map(|path| KeyFrom::File { said_by: "--key-file", path }))
+            .or_else(|| of_environment("PUNCTUAL_KEY").map(KeyFrom::Environment))
+            .or_else(|| {
+                let path = of_environment("PUNCTUAL_KEY_FILE")?.into();
+                Some(KeyFrom::File { said_by: "PUNCTUAL_KEY_FILE", path })
+            })
+            .or_else(|| of_context?.key()),
         server: server.or(context.map(|context| context.server)).unwrap_or_else(|| DEFAULT_SERVER.into()),
     })
 }
 
 impl Settings {
-    /// The key for the server, if the context has one.
-    pub(crate) fn key(&self) -> Result<Option<String>, Failure> {
-        let Some(path) = &self.key_file else { return Ok(None) };
-        let way_out = "give the context another with `punctual context add NAME URL --key-file FILE`";
-        let wrong =
-            |reason: String| Failure::Input(format!("the key file {}: {reason}; {way_out}", path.display()));
-        let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        match text.trim() {
-            "" => Err(wrong("it is empty".into())),
-            key => Ok(Some(key.into())),
-        }
+    /// The key to show, if there is one.
+    pub(crate) fn key(&self) -> Result<Option<Key>, Failure> {
+        let (place, text) = match &self.key {
+            None => return Ok(None),
+            Some(KeyFrom::Environment(text)) => ("PUNCTUAL_KEY".into(), Ok(text.clone())),
+            Some(KeyFrom::File { said_by, path }) => {
+                (format!("{said_by} {}", path.display()), fs::read_to_string(path))
+            }
+        };
+        let wrong = |reason: String| Failure::Input(format!("{place}: {reason}"));
+        let text = text.map_err(|error| wrong(error.to_string()))?;
+        text.parse().map(Some).map_err(|error: punctual_client::Error| wrong(error.to_string()))
+    }
+}
+
+impl Context {
+    fn key(&self) -> Option<KeyFrom> {
+        let path = self.key_file.clone()?;
+        Some(KeyFrom::File { said_by: "the key file of the context,", path })
     }
 }
 
@@ -229,8 +253,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 ca_file: ca_file.as_deref().map(whole).transpose()?,
             };
             // A key that is not there is told now, not when it is needed.
-            let settings = Settings { key_file: context.key_file.clone(), ..Settings::default() };
-            settings.key()?;
+            Settings { key: context.key(), ..Settings::default() }.key()?;
             config.contexts.insert(name.clone(), context);
             let is_first = config.current.is_none();
             config.current.get_or_insert_with(|| name.clone());
@@ -320,10 +343,15 @@ mod tests {
             server: find(flags, "server"),
             context: find(flags, "context"),
             tenant: find(flags, "tenant"),
+            key_file: find(flags, "key_file").map(PathBuf::from),
             ca_file: None,
         };
         let settings = settings(&said, &|name| find(environment, name), || Ok(config))?;
-        let key = if settings.key_file.is_some() { " key" } else { "" };
+        let key = match &settings.key {
+            None => String::new(),
+            Some(KeyFrom::Environment(key)) => format!(" {key}"),
+            Some(KeyFrom::File { path, .. }) => format!(" {}", path.display()),
+        };
         Ok(format!("{} {}{key}", settings.server, settings.tenant.as_deref().unwrap_or("-")))
     }
 
@@ -331,16 +359,20 @@ mod tests {
     fn what_is_nearer_counts_and_a_key_goes_to_its_own_server_only() {
         let (context, server, tenant) = ("PUNCTUAL_CONTEXT", "PUNCTUAL_SERVER", "PUNCTUAL_TENANT");
         for (flags, environment, expected) in [
-            (&[][..], &[][..], "https://prod billing key"),
-            (&[("tenant", "t")], &[], "https://prod t key"),
+            (&[][..], &[][..], "https://prod billing /key"),
+            (&[("tenant", "t")], &[], "https://prod t /key"),
             (&[("context", "staging")], &[], "https://staging -"),
             (&[], &[(context, "staging")], "https://staging -"),
             (&[], &[(context, "staging"), (tenant, "t")], "https://staging t"),
-            (&[("context", "prod")], &[(context, "staging")], "https://prod billing key"),
+            (&[("context", "prod")], &[(context, "staging")], "https://prod billing /key"),
             (&[("context", "staging")], &[(server, "http://s"), (tenant, "t")], "https://staging -"),
             (&[], &[(server, "http://s")], "http://s -"),
             (&[], &[(server, "http://s"), (context, "prod"), (tenant, "t")], "http://s t"),
             (&[("server", "http://f")], &[(server, "http://s")], "http://f -"),
+            (&[("key_file", "/mine")], &[("PUNCTUAL_KEY", "k")], "https://prod billing /mine"),
+            (&[], &[("PUNCTUAL_KEY", "k"), ("PUNCTUAL_KEY_FILE", "/other")], "https://prod billing k"),
+            (&[], &[(server, "http://s"), ("PUNCTUAL_KEY_FILE", "/other")], "http://s - /other"),
+            (&[("context", "staging")], &[("PUNCTUAL_KEY", "k")], "https://staging -"),
         ] {
             let said = chosen(flags, environment, config()).expect("settings");
             assert_eq!(said, expected, "{flags:?} {environment:?}");

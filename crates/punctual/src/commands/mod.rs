@@ -19,6 +19,7 @@ pub(crate) mod export;
 pub(crate) mod forecast;
 pub(crate) mod import;
 pub(crate) mod job;
+pub(crate) mod key;
 pub(crate) mod limit;
 pub(crate) mod man;
 mod many;

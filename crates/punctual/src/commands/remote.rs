@@ -29,6 +29,9 @@ pub(crate) struct Remote {
     /// The tenant [env: PUNCTUAL_TENANT] [default: the context's, or `default`]
     #[arg(long, global = true, value_name = "NAME")]
     tenant: Option<String>,
+    /// A file with the key to show [env: PUNCTUAL_KEY_FILE, or the key itself in PUNCTUAL_KEY] [default: the context's]
+    #[arg(long, global = true, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// A file of root certificates (PEM) to trust besides the public ones [env: PUNCTUAL_CA_FILE]
     #[arg(long, global = true, value_name = "FILE")]
     ca_file: Option<PathBuf>,
@@ -58,9 +61,8 @@ impl Remote {
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         let settings = self.settings()?;
         let server: Server = settings.server.parse()?;
-        let mut options = Options { tenant: settings.tenant.clone(), ..Options::default() };
-        // The key of the context goes to the client here, as soon as that takes one; until then it is only seen to be there.
-        settings.key()?;
+        let (tenant, key) = (settings.tenant.clone(), settings.key()?);
+        let mut options = Options { tenant, key, ..Options::default() };
         if let Some(path) = &settings.ca_file {
             let wrong = |reason: String| Failure::Input(format!("--ca-file {}: {reason}", path.display()));
             let roots = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
@@ -78,6 +80,7 @@ impl Remote {
             server: self.server.clone(),
             context: self.context.clone(),
             tenant: self.tenant.clone(),
+            key_file: self.key_file.clone(),
             ca_file: self.ca_file.clone(),
         };
         let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -89,9 +92,14 @@ impl Remote {
         self.output == Format::Wide
     }
 
+    /// The tenant that was named, here or by the context.
+    pub(crate) fn tenant(&self) -> Result<Option<String>, Failure> {
+        Ok(self.settings()?.tenant)
+    }
+
     /// The name of the tenant.
     pub(crate) fn tenant_name(&self) -> Result<String, Failure> {
-        Ok(self.settings()?.tenant.unwrap_or_else(|| "default".into()))
+        Ok(self.tenant()?.unwrap_or_else(|| "default".into()))
     }
 
     /// Writes one answer: its text for programs, a page for people.

@@ -1,5 +1,6 @@
 //! The secrets of an installation: made at the first start, kept in the data directory or in the database that all
-//! nodes share. One signs callbacks, and receivers know it; the other signs the tokens under which they report, and nobody does.
+//! nodes share. One signs callbacks, and receivers know it; one signs the tokens under which they report, and one hashes keys of the
+//! API: these nobody knows.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -16,8 +17,11 @@ pub(super) const SIGNING: &str = "signing-secret";
 /// Of the one that signs tokens.
 pub(super) const TOKENS: &str = "token-secret";
 
+/// Of the one that hashes keys.
+pub(super) const KEYS: &str = "key-secret";
+
 /// All of them.
-pub(super) const ALL: [&str; 2] = [SIGNING, TOKENS];
+pub(super) const ALL: [&str; 3] = [SIGNING, TOKENS, KEYS];
 
 /// Reads a secret, or makes one.
 pub(super) fn load(data: &Path, name: &str) -> Result<Secret> {

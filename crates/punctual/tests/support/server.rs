@@ -40,10 +40,24 @@ impl Server {
         Server::try_command(command(), data, arguments)
     }
 
+    /// The same on another address than this machine's own.
+    pub(crate) fn try_start_on(listen: &str, data: &Path, arguments: &[&str]) -> Result<Server, String> {
+        Server::try_listening(command(), listen, data, arguments)
+    }
+
+    fn try_command(command: Command, data: &Path, arguments: &[&str]) -> Result<Server, String> {
+        Server::try_listening(command, "127.0.0.1:0", data, arguments)
+    }
+
     #[allow(clippy::zombie_processes, reason = "it is waited for when the server is dropped")]
-    fn try_command(mut command: Command, data: &Path, arguments: &[&str]) -> Result<Server, String> {
+    fn try_listening(
+        mut command: Command,
+        listen: &str,
+        data: &Path,
+        arguments: &[&str],
+    ) -> Result<Server, String> {
         let mut child = command
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .args(["serve", "--listen", listen, "--data"])
             .arg(data)
             .args(arguments)
             .env("PUNCTUAL_TZDATA", "bundled")
@@ -150,6 +164,9 @@ pub(crate) fn command() -> Command {
         "PUNCTUAL_CONFIG",
         "PUNCTUAL_CA_FILE",
         "PUNCTUAL_CONTEXT",
+        "PUNCTUAL_KEY",
+        "PUNCTUAL_KEY_FILE",
+        "PUNCTUAL_ADMIN_KEY_FILE",
     ] {
         command.env_remove(name);
     }

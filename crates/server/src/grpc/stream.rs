@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use punctual_api::duration::Duration;
 use punctual_api::worker::{HeartbeatAnswer, ResultsTaken};
 use punctual_domain::id::RunId;
+use punctual_engine::keys::Pass;
 use punctual_engine::stay::{Stay, Word};
 use punctual_engine::{Engine, Error as EngineError};
 use punctual_rpc::{status, v1};
@@ -30,6 +31,8 @@ const IN_FLIGHT: usize = 8;
 /// A stream, once the worker has said hello.
 pub(super) struct Session {
     engine: Engine,
+    /// The key under which it was opened: the stream ends with it.
+    pass: Option<Pass>,
     pub(super) stay: Arc<Stay>,
     out: mpsc::Sender<Out>,
     /// Room that was granted and not given yet.
@@ -53,9 +56,16 @@ enum End {
 }
 
 impl Session {
-    pub(super) fn new(engine: Engine, stay: Stay, concurrency: u32, out: mpsc::Sender<Out>) -> Self {
+    pub(super) fn new(
+        engine: Engine,
+        stay: Stay,
+        pass: Option<Pass>,
+        concurrency: u32,
+        out: mpsc::Sender<Out>,
+    ) -> Self {
         Session {
             engine,
+            pass,
             stay: Arc::new(stay),
             out,
             room: AtomicUsize::new(0),
@@ -83,6 +93,7 @@ impl Session {
                         end = self.give() => end,
                         end = self.watch() => end,
                         () = self.out.closed() => End::Gone,
+                        denied = self.engine.denied(self.pass) => End::Failed(status::of(&Error::Key(denied).problem())),
                     },
                 }
             }

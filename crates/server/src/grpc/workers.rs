@@ -62,7 +62,7 @@ impl Workers for Service {
         &self,
         request: Request<Streaming<v1::ClaimRequest>>,
     ) -> Result<Response<Outbound>, Status> {
-        let tenant = self.tenant(&request).await?;
+        let (caller, tenant) = self.caller(&request).await?;
         let mut inbound = request.into_inner();
         let first = tokio::time::timeout(HELLO_MAX, inbound.message()).await;
         let Ok(Ok(Some(v1::ClaimRequest { message: Some(v1::claim_request::Message::Hello(hello)) }))) =
@@ -85,7 +85,7 @@ impl Workers for Service {
         let stay = engine.stay(worker, about(claim, tenant, engine)).await;
         let stay = stay.map_err(|error| refused(error.into()))?;
         let (out, waiting) = mpsc::channel(WAITING_MAX);
-        let session = Session::new(engine.clone(), stay, concurrency, out);
+        let session = Session::new(engine.clone(), stay, caller.pass, concurrency, out);
         let outbound = Outbound::new(session.stay.clone(), waiting);
         // A task of its own: what is given while the worker goes away must be given back.
         tokio::spawn(session.serve(hello.capacity, inbound));

@@ -22,7 +22,7 @@ async fn every_route_asks_for_its_role() {
             let is_denied = reply.status == 403;
             assert_eq!(
                 is_denied,
-                !role.may(endpoint.needs),
+                !endpoint.needs.met_by(role),
                 "{role:?} {} {path}: {}",
                 endpoint.method,
                 reply.text
@@ -45,7 +45,7 @@ fn roles_are_what_they_say() {
             Needs::Operator | Needs::Worker | Needs::Admin => {}
         }
         let is_for_workers = matches!(endpoint.needs, Needs::Nothing | Needs::Token | Needs::Worker);
-        assert_eq!(Role::Worker.may(endpoint.needs), is_for_workers);
+        assert_eq!(endpoint.needs.met_by(Role::Worker), is_for_workers);
     }
 }
 

@@ -15,13 +15,14 @@ use punctual_api::read::CheckTarget;
 use punctual_domain::Note;
 use punctual_domain::attempt::{Failure, Outcome, Output, Report};
 use punctual_domain::id::WorkerId;
+use punctual_domain::key::Seal;
 use punctual_domain::papers::{Line, Progress};
 use punctual_domain::run::Run;
 use punctual_domain::work::Finished;
 use punctual_engine::fire::Epochs;
 use punctual_engine::{Clock, Engine, Entropy, ManualClock};
 use punctual_schedule::Tzdb;
-use punctual_server::{Access, Caller, Editor, Health, Limits, Loopback, Role, State, router};
+use punctual_server::{Access, Caller, Editor, Health, Keys, Limits, Loopback, Role, State, router};
 use punctual_store::{Claim, DueQuery, Memory, Shards, Store};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -32,6 +33,10 @@ struct Counter(AtomicU64);
 impl Entropy for Counter {
     fn bits(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn secret(&self) -> std::io::Result<[u8; 32]> {
+        Ok([self.bits() as u8; 32])
     }
 }
 
@@ -103,16 +108,23 @@ pub(crate) fn at(time: &str) -> Timestamp {
 
 impl World {
     pub(crate) async fn new() -> Self {
-        World::with(Arc::new(Loopback)).await
+        World::with(|_| Arc::new(Loopback)).await
     }
 
     /// A world in which every caller has this role.
     pub(crate) async fn of_role(role: Role, tenant: Option<&str>) -> Self {
         let tenant = tenant.map(|name| name.parse().unwrap());
-        World::with(Arc::new(Fixed(Caller { role, tenant }))).await
+        World::with(|_| Arc::new(Fixed(Caller::new(role, tenant)))).await
     }
 
-    async fn with(access: Arc<dyn Access>) -> Self {
+    /// A world in which keys count, as soon as there is one.
+    pub(crate) async fn of_keys() -> Self {
+        let world = World::with(|engine| Arc::new(Keys(engine.clone()))).await;
+        world.engine.read_keys().await.unwrap();
+        world
+    }
+
+    async fn with(access: impl FnOnce(&Engine) -> Arc<dyn Access>) -> Self {
         let store = Arc::new(Memory::new(16));
         let clock = Arc::new(ManualClock::new(at("12:00:00")));
         let entropy = Arc::new(Counter::default());
@@ -125,6 +137,7 @@ impl World {
         });
         let editor = Editor { tzdb: Arc::new(Tzdb::bundled()), check_target: Some(check_target.clone()) };
         engine.edit_by(Arc::new(editor));
+        engine.set_seal(Seal::new([5; 32]));
         let worker = engine.new_worker_id();
         let ttl = Duration::from_secs(1_000_000_000);
         let acquired = store.acquire(worker, Shards::All, ttl, clock.now()).await.unwrap();
@@ -132,7 +145,7 @@ impl World {
         let state = State {
             engine: engine.clone(),
             health: health.clone(),
-            access,
+            access: access(&engine),
             version: Version { version: "1.2.3".into(), commit: None, tzdata: None },
             metrics: Arc::new(|| "punctual_up 1\n".into()),
             check_target: Some(check_target),

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use punctual_domain::IdempotencyKey;
 use punctual_domain::attempt::Failure;
 use punctual_domain::id::{JobId, RunId};
-use punctual_domain::key::IdempotencyKey;
 use punctual_domain::work::Leased;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;

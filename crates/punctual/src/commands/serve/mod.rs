@@ -1,5 +1,6 @@
 //! `punctual serve`: a node with its API, in one process.
 
+mod admission;
 mod demo;
 mod ready;
 mod waiting;
@@ -15,7 +16,7 @@ use punctual::wire::{Options, Running, Storage};
 use punctual_domain::Target;
 use punctual_domain::token::Key;
 use punctual_schedule::Tzdb;
-use punctual_server::{Limits, Loopback, State};
+use punctual_server::{Keys, Limits, State};
 use punctual_store_postgres::Role;
 use punctual_worker::targets::http;
 use tokio::net::TcpListener;
@@ -23,6 +24,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
+use self::admission::NoKey;
 use self::ready::Ready;
 use self::waiting::{Unstarted, Waiting};
 use super::{output, secret, tzdata};
@@ -57,7 +59,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::Other(error.into()))?;
-    Ok(runtime.block_on(serve(config, tzdb, arguments.demo))?)
+    runtime.block_on(serve(config, tzdb, arguments.demo)).map_err(|error| match error.downcast::<NoKey>() {
+        Ok(no_key) => Failure::Input(no_key.to_string()),
+        Err(error) => Failure::Other(error),
+    })
 }
 
 fn start_log(config: &Config) -> Result<(), Failure> {
@@ -88,7 +93,7 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
     let state = State {
         engine: (**running.engine()).clone(),
         health: Arc::clone(&ready) as Arc<dyn punctual_server::Health>,
-        access: Arc::new(Loopback),
+        access: Arc::new(Keys((**running.engine()).clone())),
         version: punctual_api::health::Version {
             version: env!("CARGO_PKG_VERSION").into(),
             commit: option_env!("PUNCTUAL_COMMIT").map(Into::into),
@@ -104,7 +109,7 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         false => None,
     };
     waiting.end().await;
-    greet(address, &place, demo.is_some());
+    greet(address, &place, demo.is_some(), running.engine().are_keys_needed() == Ok(true));
     tracing::info!(%node, %address, data = %place, "serving");
     let (stop, stopping) = watch::channel(false);
     let router = match config.roles.api {
@@ -185,16 +190,21 @@ async fn start(
         .map_or(config.data.display().to_string(), |store| store.addresses().join(" "));
     let store = Arc::clone(&parts.store);
     let started = async {
-        let (signing, tokens) = match &parts.postgres {
-            Some(store) => {
-                (secret::shared(store, secret::SIGNING).await?, secret::shared(store, secret::TOKENS).await?)
-            }
-            None => {
-                (secret::load(&config.data, secret::SIGNING)?, secret::load(&config.data, secret::TOKENS)?)
-            }
+        let [signing, tokens, keys] = match &parts.postgres {
+            Some(store) => [
+                secret::shared(store, secret::SIGNING).await?,
+                secret::shared(store, secret::TOKENS).await?,
+                secret::shared(store, secret::KEYS).await?,
+            ],
+            None => [
+                secret::load(&config.data, secret::SIGNING)?,
+                secret::load(&config.data, secret::TOKENS)?,
+                secret::load(&config.data, secret::KEYS)?,
+            ],
         };
         options.secrets = vec![signing];
         options.token_key = Some(Key::of_secret(&tokens.reveal()));
+        admission::prepare(&parts.engine, config, address, &keys).await?;
         anyhow::Ok(Running::start_on(parts, options).await?)
     };
     match started.await {
@@ -260,15 +270,19 @@ impl Signals {
 }
 
 /// Says where things are, and the first three things to try.
-fn greet(address: SocketAddr, data: &str, is_demo: bool) {
+fn greet(address: SocketAddr, data: &str, is_demo: bool, has_keys: bool) {
+    let shown = if has_keys { "-H \"Authorization: Bearer $PUNCTUAL_KEY\" " } else { "" };
     let create = format!(
-        "curl -d '{{\"name\":\"hello\",\"schedule\":{{\"every\":\"PT5S\"}},\"target\":{{\"http\":{{\"url\":\
+        "curl {shown}-d '{{\"name\":\"hello\",\"schedule\":{{\"every\":\"PT5S\"}},\"target\":{{\"http\":{{\"url\":\
          \"http://127.0.0.1:9000/hook\"}}}}}}' http://{address}/v1/jobs"
     );
     eprintln!("Punctual {} is listening on http://{address}", env!("CARGO_PKG_VERSION"));
     eprintln!("Data is in {data}");
     if is_demo {
         eprintln!("Sample jobs are running; some of them fail on purpose.");
+    }
+    if has_keys {
+        eprintln!("Whoever calls needs a key.");
     }
     eprintln!();
     eprintln!("Try:");

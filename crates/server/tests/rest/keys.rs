@@ -1,0 +1,217 @@
+//! Keys: made, listed, revoked, rotated; who may do that for whom.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use punctual_engine::{Node, Options};
+use punctual_rpc::v1;
+use punctual_rpc::v1::workers_client::WorkersClient;
+use serde_json::{Value, json};
+
+use crate::world::{Reply, World, at};
+
+/// A world with an admin of all tenants, an admin of `acme`, and what proves them.
+struct Keyed {
+    world: World,
+    admin: String,
+    acme: String,
+}
+
+impl Keyed {
+    async fn new() -> Self {
+        let world = World::of_keys().await;
+        let first = world.call("POST /v1/keys", r#"{"name":"ops","role":"admin"}"#).await.expect(201);
+        assert_eq!((&first["tenant"], &first["created_by"]), (&Value::Null, &json!("this machine")));
+        let mut keyed = Keyed { world, admin: bearer(&first), acme: String::new() };
+        keyed.as_admin("POST /v1/tenants", r#"{"name":"acme"}"#).await.expect(201);
+        let acme = keyed.as_admin("POST /v1/keys", r#"{"name":"a","role":"admin","tenant":"acme"}"#).await;
+        keyed.acme = bearer(&acme.expect(201));
+        keyed
+    }
+
+    async fn by(&self, who: &str, line: &str, body: &str) -> Reply {
+        self.world.call_with(line, &[("authorization", who)], body).await
+    }
+
+    async fn as_admin(&self, line: &str, body: &str) -> Reply {
+        self.by(&self.admin, line, body).await
+    }
+
+    async fn as_acme(&self, line: &str, body: &str) -> Reply {
+        self.by(&self.acme, line, body).await
+    }
+}
+
+fn bearer(made: &Value) -> String {
+    format!("Bearer {}", made["key"].as_str().unwrap())
+}
+
+fn names(page: &Value) -> Vec<&str> {
+    page["items"].as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn the_first_key_locks_the_door_and_is_shown_once() {
+    let world = World::of_keys().await;
+    world.call("GET /v1/jobs", "").await.expect(200);
+    let made = world.call("POST /v1/keys", r#"{"name":"ops","role":"admin"}"#).await;
+    let location = made.header("location").to_string();
+    let made = made.expect(201);
+    assert_eq!(location, format!("/v1/keys/{}", made["id"].as_str().unwrap()));
+    let text = made["key"].as_str().unwrap();
+    assert!(text.starts_with(&format!("pk_{}_", made["id"].as_str().unwrap())), "{text}");
+    assert_eq!(world.call("GET /v1/jobs", "").await.problem(), (401, "unauthenticated".into()));
+    world.call("GET /livez", "").await;
+    let who = bearer(&made);
+    // A name of the machine that is not `localhost` is as good: nobody sends a key by accident.
+    let reply =
+        world.call_with("GET /v1/jobs", &[("authorization", &who), ("host", "jobs.example")], "").await;
+    reply.expect(200);
+    let lower = who.replace("Bearer", "bearer");
+    let page = world.call_with("GET /v1/keys", &[("authorization", &lower)], "").await;
+    assert!(
+        !page.text.contains(text) && !page.text.contains("secret") && !page.text.contains("hash"),
+        "{}",
+        page.text
+    );
+    let page = page.expect(200);
+    assert_eq!((names(&page), &page["items"][0]["state"]), (vec!["ops"], &json!("active")));
+    assert_eq!(page["items"][0]["last_used_at"], json!("2026-01-01T12:00:00Z"));
+}
+
+#[tokio::test]
+async fn an_admin_of_a_tenant_manages_its_keys_and_no_others() {
+    let all = Keyed::new().await;
+    let made = all.as_acme("POST /v1/keys", r#"{"name":"b","role":"worker"}"#).await.expect(201);
+    assert_eq!(made["tenant"], "acme");
+    assert!(made["created_by"].as_str().unwrap().starts_with("key "), "{made}");
+    for (body, expected) in [
+        (r#"{"name":"c","role":"viewer","tenant":"default"}"#, (404, "tenant_not_found")),
+        (r#"{"name":"c","role":"viewer","tenant":"nobody"}"#, (404, "tenant_not_found")),
+        (r#"{"name":"c","role":"viewer","tenant":"*"}"#, (403, "forbidden")),
+    ] {
+        let reply = all.as_acme("POST /v1/keys", body).await.problem();
+        assert_eq!(reply, (expected.0, expected.1.to_string()), "{body}");
+    }
+    assert_eq!(names(&all.as_acme("GET /v1/keys", "").await.expect(200)).len(), 2);
+    assert_eq!(all.as_acme("GET /v1/keys?tenant=*", "").await.problem().0, 403);
+    all.as_admin("POST /v1/keys", r#"{"name":"d","role":"viewer","tenant":"default"}"#).await.expect(201);
+    let page = all.as_admin("GET /v1/keys", "").await.expect(200);
+    assert_eq!(page["items"].as_array().unwrap().len(), 4);
+    assert_eq!(names(&all.as_admin("GET /v1/keys?tenant=default", "").await.expect(200)), ["d"]);
+    let named = [("authorization", all.admin.as_str()), ("punctual-tenant", "acme")];
+    let page = all.world.call_with("GET /v1/keys", &named, "").await.expect(200);
+    assert_eq!(page["items"].as_array().unwrap().len(), 2);
+    let mut seen = Vec::new();
+    let mut path = "GET /v1/keys?limit=1".to_string();
+    loop {
+        let page = all.as_admin(&path, "").await.expect(200);
+        seen.extend(names(&page).into_iter().map(str::to_string));
+        let Some(cursor) = page["next_cursor"].as_str() else { break };
+        path = format!("GET /v1/keys?limit=1&cursor={cursor}");
+    }
+    assert_eq!(seen.len(), 4, "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_key_that_expires_gives_out_none_that_outlives_it() {
+    let all = Keyed::new().await;
+    let made = all.as_admin("POST /v1/keys", r#"{"name":"t","role":"admin","expires_after":"PT1H"}"#).await;
+    let made = made.expect(201);
+    assert_eq!(made["expires_at"], json!("2026-01-01T13:00:00Z"));
+    let who = bearer(&made);
+    for (body, status) in [
+        (r#"{"name":"u","role":"viewer"}"#, 403),
+        (r#"{"name":"u","role":"viewer","expires_after":"2h"}"#, 403),
+        (r#"{"name":"u","role":"viewer","expires_at":"2026-01-01T13:00:00Z"}"#, 201),
+    ] {
+        assert_eq!(all.by(&who, "POST /v1/keys", body).await.status, status, "{body}");
+    }
+    all.world.clock.advance(SignedDuration::from_hours(1));
+    let refused = all.by(&who, "GET /v1/jobs", "").await;
+    assert_eq!(refused.problem(), (401, "key_expired".into()));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("2026-01-01T13:00:00Z"), "{}", refused.text);
+}
+
+#[tokio::test]
+async fn a_rotated_key_has_two_secrets_for_the_overlap() {
+    let all = Keyed::new().await;
+    let made = all.as_acme("POST /v1/keys", r#"{"name":"b","role":"viewer"}"#).await.expect(201);
+    let (id, old) = (made["id"].as_str().unwrap(), bearer(&made));
+    let rotate = format!("POST /v1/keys/{id}/rotate");
+    let rotated = all.as_acme(&rotate, r#"{"overlap":"PT10M"}"#).await.expect(200);
+    let fresh = bearer(&rotated);
+    assert_eq!((&rotated["id"], &rotated["old_until"]), (&made["id"], &json!("2026-01-01T12:10:00Z")));
+    for who in [&old, &fresh] {
+        all.by(who, "GET /v1/jobs", "").await.expect(200);
+    }
+    all.world.clock.advance(SignedDuration::from_mins(10));
+    assert_eq!(all.by(&old, "GET /v1/jobs", "").await.problem(), (401, "key_expired".into()));
+    all.by(&fresh, "GET /v1/jobs", "").await.expect(200);
+    // Without an overlap, and without a body, the old one ends at once.
+    let newest = bearer(&all.as_acme(&rotate, "").await.expect(200));
+    assert_eq!(all.by(&fresh, "GET /v1/jobs", "").await.problem().1, "key_expired");
+    all.by(&newest, "GET /v1/jobs", "").await.expect(200);
+    all.as_acme(&format!("DELETE /v1/keys/{id}"), "").await.expect(204);
+    all.as_acme(&format!("DELETE /v1/keys/{id}"), "").await.expect(204);
+    assert_eq!(all.by(&newest, "GET /v1/jobs", "").await.problem(), (401, "key_revoked".into()));
+    assert_eq!(all.as_acme(&rotate, "").await.problem(), (409, "wrong_state".into()));
+    let read = all.as_admin(&format!("GET /v1/keys/{id}"), "").await.expect(200);
+    assert_eq!((&read["state"], &read["revoked_at"]), (&json!("revoked"), &json!("2026-01-01T12:10:00Z")));
+}
+
+#[tokio::test]
+async fn an_answer_with_a_secret_is_not_kept_to_be_given_again() {
+    let all = Keyed::new().await;
+    let headers = [("authorization", all.admin.as_str()), ("idempotency-key", "k1")];
+    for (line, body) in [
+        ("POST /v1/keys", r#"{"name":"x","role":"viewer"}"#),
+        ("POST /v1/keys/0000000000000000/rotate", "{}"),
+    ] {
+        let reply = all.world.call_with(line, &headers, body).await;
+        assert_eq!(reply.problem(), (422, "invalid_request".into()), "{line}");
+        assert_eq!(reply.json()["errors"][0]["pointer"], "Idempotency-Key");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_is_sent_away_when_its_key_is_revoked() {
+    let all = Keyed::new().await;
+    let engine = Arc::new(all.world.engine.clone());
+    let node = Node::start(engine.clone(), engine.new_worker_id(), Options::default()).await.unwrap();
+    let made = all.as_admin("POST /v1/keys", r#"{"name":"w","role":"worker"}"#).await.expect(201);
+    let (id, who) = (made["id"].as_str().unwrap().to_string(), bearer(&made));
+    // One polls, one has a stream.
+    let body = r#"{"name":"m","queues":["emails"],"capacity":1,"wait":"PT20S"}"#;
+    let polling = all.by(&who, "POST /v1/claims", body);
+    let mut client =
+        WorkersClient::with_origin(all.world.network(), "http://127.0.0.1:8080".parse().unwrap());
+    let (said, waiting) = tokio::sync::mpsc::unbounded_channel();
+    let hello =
+        v1::Hello { name: "s".into(), queues: vec!["emails".into()], concurrency: 1, ..Default::default() };
+    said.send(v1::ClaimRequest { message: Some(v1::claim_request::Message::Hello(hello)) }).unwrap();
+    let outgoing = futures_util::stream::unfold(waiting, |mut waiting| async move {
+        waiting.recv().await.map(|said| (said, waiting))
+    });
+    let mut request = tonic::Request::new(outgoing);
+    request.metadata_mut().insert("authorization", who.parse().unwrap());
+    let mut told = client.claim(request).await.unwrap().into_inner();
+    told.message().await.unwrap().expect("welcome");
+    let revoke = async {
+        tokio::task::yield_now().await;
+        all.as_admin(&format!("DELETE /v1/keys/{id}"), "").await.expect(204)
+    };
+    let (polled, _) = tokio::join!(polling, revoke);
+    assert_eq!(polled.problem(), (401, "key_revoked".into()));
+    let ended = loop {
+        match told.message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("it ended without a word"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(ended.code(), tonic::Code::Unauthenticated, "{ended:?}");
+    assert_eq!(punctual_rpc::status::problem(&ended).unwrap().code, "key_revoked");
+    assert_eq!(all.world.engine.now(), at("12:00:00"), "no time has passed");
+    node.stop().await.unwrap();
+}
