@@ -99,6 +99,21 @@ impl Keyring {
     }
 }
 
+impl Known {
+    /// Until when a key that was good is so, if it still is; without one, whether none is needed still.
+    fn judge(&self, pass: Option<Pass>, now: Timestamp) -> Result<Option<Timestamp>, Denied> {
+        match pass {
+            None if self.changes.is_some() => Err(Denied::Needed),
+            None => Ok(None),
+            Some(pass) => {
+                let entry = self.keys.get(&pass.id).ok_or(Refused::Unknown)?;
+                entry.key.judge(&pass.hash, now)?;
+                Ok(entry.key.good_until(&pass.hash))
+            }
+        }
+    }
+}
+
 /// What a good key gives to whoever shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
@@ -167,22 +182,24 @@ impl Engine {
         })
     }
 
+    /// Whether a key that was good still is or, without one, whether none is needed still. Asked again after whatever let others change
+    /// keys meanwhile, such as a body that came late.
+    pub fn still_good(&self, pass: Option<Pass>) -> Result<(), Denied> {
+        let now = self.clock.now();
+        if pass.is_some() {
+            self.check_read(now)?;
+        }
+        self.keyring.known().judge(pass, now).map(|_| ())
+    }
+
     /// Waits until a key that was good is not any more, or, without one, until one is needed.
     pub async fn denied(&self, pass: Option<Pass>) -> Denied {
         let mut changed = self.keyring.changed.subscribe();
         loop {
             changed.borrow_and_update();
-            let known = self.keyring.known();
-            let until = match pass {
-                None if known.changes.is_some() => return Denied::Needed,
-                None => None,
-                Some(pass) => {
-                    let Some(entry) = known.keys.get(&pass.id) else { return Refused::Unknown.into() };
-                    if let Err(refused) = entry.key.judge(&pass.hash, self.clock.now()) {
-                        return refused.into();
-                    }
-                    entry.key.good_until(&pass.hash)
-                }
+            let until = match self.keyring.known().judge(pass, self.clock.now()) {
+                Ok(until) => until,
+                Err(denied) => return denied,
             };
             let over = async {
                 match until {

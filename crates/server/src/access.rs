@@ -1,6 +1,6 @@
 //! Who may do what: every route says which role it needs, and nothing is allowed that is not said.
 //!
-//! Runs before every handler. Promise: as soon as there is a key, whoever calls needs one, also from this machine; until then only this
+//! Runs before every handler, and again when the body is there. Promise: as soon as there is a key, whoever calls needs one, also from this machine; until then only this
 //! machine is served, and only if the request was meant for it: a web page that makes a browser call us by another name, or from another
 //! origin, is refused. Nothing here reads the store.
 
@@ -202,6 +202,22 @@ pub(crate) async fn gate(
     request.extensions_mut().insert(caller);
     request.extensions_mut().insert(endpoint);
     next.run(request).await
+}
+
+/// Judges a caller again whom the gate let in, after something that others may have held up: a key that was revoked meanwhile opens
+/// nothing more.
+pub(crate) fn judge_again(shared: &Shared, extensions: &http::Extensions) -> Result<(), Error> {
+    let caller = extensions.get::<Caller>();
+    let endpoint = extensions.get::<&'static Endpoint>();
+    let (Some(caller), Some(endpoint)) = (caller, endpoint) else {
+        return Err(Error::Forbidden("this route is in no table".into())); // No gate, no way in.
+    };
+    match endpoint.needs {
+        Needs::Nothing | Needs::Token => Ok(()),
+        Needs::Viewer | Needs::Operator | Needs::Worker | Needs::Admin => {
+            shared.engine.still_good(caller.pass).map_err(Error::Key)
+        }
+    }
 }
 
 fn check(caller: &Caller, needs: Needs, endpoint: &Endpoint) -> Result<(), Error> {

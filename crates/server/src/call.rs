@@ -1,9 +1,11 @@
 //! A request as the handlers see it: whose it is, its parameters, its conditions, its body.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, IF_MATCH, IF_NONE_MATCH};
 use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
@@ -12,7 +14,7 @@ use punctual_api::tenant;
 use punctual_domain::{TenantId, TenantName, Version};
 use punctual_engine::history::Subject;
 
-use crate::access::Caller;
+use crate::access::{Caller, judge_again};
 use crate::error::Error;
 use crate::query::Query;
 use crate::routes::Endpoint;
@@ -94,6 +96,11 @@ impl Call {
         }
     }
 
+    /// Whether the caller's key still is good, asked just before something that must not be done without.
+    pub(crate) fn check_still_good(&self) -> Result<(), Error> {
+        self.shared.engine.still_good(self.caller.pass).map_err(Error::Key)
+    }
+
     /// The version that `If-Match` expects.
     pub(crate) fn expected(&self) -> Result<Option<Version>, Error> {
         let Some(value) = self.headers.get(IF_MATCH) else { return Ok(None) };
@@ -152,7 +159,7 @@ impl FromRequest<Shared> for Text {
 
     async fn from_request(request: Request, shared: &Shared) -> Result<Self, Error> {
         check_type(request.headers(), request.method())?;
-        read(request, shared.limits.body_max).await.map(Text)
+        read(request, shared, shared.limits.body_max).await.map(Text)
     }
 }
 
@@ -164,7 +171,7 @@ impl FromRequest<Shared> for LongText {
 
     async fn from_request(request: Request, shared: &Shared) -> Result<Self, Error> {
         check_type(request.headers(), request.method())?;
-        read(request, shared.limits.bulk_max).await.map(LongText)
+        read(request, shared, shared.limits.bulk_max).await.map(LongText)
     }
 }
 
@@ -187,38 +194,52 @@ fn check_type(headers: &HeaderMap, method: &Method) -> Result<(), Error> {
     }
 }
 
-async fn read(request: Request, max: usize) -> Result<String, Error> {
-    let headers = request.headers();
+/// Reads a body. Whoever sends it decides how long that takes, so the caller is judged again afterwards.
+async fn read(request: Request, shared: &Shared, max: usize) -> Result<String, Error> {
+    let (parts, mut body) = request.into_parts();
+    let wait = shared.limits.body_wait;
+    let headers = &parts.headers;
     let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    let is_asking = headers.contains_key(EXPECT);
-    let mut body: Body = request.into_body();
     if announced.is_some_and(|bytes| bytes > max) {
         // Whoever asks first sends nothing; whoever does not would meet a closed connection and not the answer.
+        let is_asking = headers.contains_key(EXPECT);
         if !is_asking && announced.is_some_and(|bytes| bytes <= DRAINED_MAX) {
-            drain(&mut body, 0).await;
+            drain(&mut body, wait, 0).await;
         }
         return Err(Error::BodyTooLarge { max });
     }
     let mut bytes = Vec::with_capacity(announced.unwrap_or(0));
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Error::BodyBroken(error.to_string()))?;
-        let Ok(data) = frame.into_data() else { continue };
+    while let Some(data) = next_data(&mut body, wait).await? {
         if bytes.len() + data.len() > max {
-            drain(&mut body, bytes.len()).await;
+            drain(&mut body, wait, bytes.len()).await;
             return Err(Error::BodyTooLarge { max });
         }
         bytes.extend_from_slice(&data);
     }
+    judge_again(shared, &parts.extensions)?;
     String::from_utf8(bytes)
         .map_err(|_| Error::Unread(punctual_api::read::Unread::Malformed("the body is not UTF-8".into())))
+}
+
+/// The next bytes of a body; nothing at its end.
+async fn next_data(body: &mut Body, wait: Duration) -> Result<Option<Bytes>, Error> {
+    loop {
+        let late = |_| Error::BodyBroken(format!("nothing came for {wait:?}"));
+        let frame = tokio::time::timeout(wait, body.frame()).await.map_err(late)?;
+        let Some(frame) = frame else { return Ok(None) };
+        let frame = frame.map_err(|error| Error::BodyBroken(error.to_string()))?;
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
 }
 
 /// Bytes that are read and thrown away, so that a client that is still writing gets to the answer.
 const DRAINED_MAX: usize = 64 << 20;
 
-async fn drain(body: &mut Body, mut read: usize) {
-    while let Some(Ok(frame)) = body.frame().await {
-        read += frame.data_ref().map_or(0, bytes::Bytes::len);
+async fn drain(body: &mut Body, wait: Duration, mut read: usize) {
+    while let Ok(Some(data)) = next_data(body, wait).await {
+        read += data.len();
         if read > DRAINED_MAX {
             return;
         }

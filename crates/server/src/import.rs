@@ -2,7 +2,8 @@
 //!
 //! Three steps run beside each other and hand batches of lines on: read, parse, register. Batches keep their order, so
 //! that the first of two lines with the same key wins. Promise: bounded memory, whatever is sent; what a progress line
-//! counts is durable; a client that stops reading stops the import, not the server.
+//! counts is durable; a client that stops reading stops the import, not the server; a key that is not good any more
+//! registers nothing more.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -214,9 +215,10 @@ impl Import {
         before: [JoinHandle<()>; 2],
     ) -> Result<(), Stop> {
         while let Some(batch) = batches.recv().await {
-            let registered = match batch {
-                Ok(batch) => batch.register(&self.call).await,
-                Err(error) => Err(error),
+            // A stream may last for hours, and its key be revoked meanwhile.
+            let registered = match (batch, self.call.check_still_good()) {
+                (Ok(batch), Ok(())) => batch.register(&self.call).await,
+                (_, Err(error)) | (Err(error), Ok(())) => Err(error),
             };
             match registered {
                 Ok(results) => self.settle(results).await?,

@@ -34,6 +34,8 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
     };
     let own = Right { role: call.caller.role, tenant: scope(&call), expires_at: call.caller.expires_at };
     let new = keys::NewKey { name: asked.name, right, created_by };
+    // Whoever was revoked since the body was there makes nothing that outlives that.
+    call.check_still_good()?;
     let (key, secret) = engine.create_key(new, &own).await?;
     let answer = NewKey { about: shown(&call, &key, None).await?, key: secret.reveal() };
     Ok(Answer::new(StatusCode::CREATED, &answer).at(format!("/v1/keys/{}", key.id)))
@@ -85,6 +87,7 @@ pub(crate) async fn rotate(call: Call, Path(id): Path<String>, Text(text): Text)
     call.query.check()?;
     check_once(&call)?;
     let overlap = read_or_default::<KeyRotation>(&text)?.to_domain()?;
+    call.check_still_good()?;
     let (key, secret) = call.shared.engine.rotate_key(scope(&call), &id, overlap).await?;
     Ok(Answer::ok(&NewKey { about: shown(&call, &key, None).await?, key: secret.reveal() }))
 }

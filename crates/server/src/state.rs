@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use punctual_api::health::{Check, Version};
 use punctual_api::limits::{BODY_MAX, PAYLOAD_MAX};
@@ -53,6 +54,8 @@ pub struct Limits {
     pub payload_max: usize,
     /// Bytes of all headers together.
     pub headers_max: usize,
+    /// How long nothing of a body may come.
+    pub body_wait: Duration,
 }
 
 impl Default for Limits {
@@ -63,6 +66,8 @@ impl Default for Limits {
             line_max: BODY_MAX,
             payload_max: PAYLOAD_MAX,
             headers_max: 32 << 10,
+            // A link that is slow sends something; who sends nothing holds memory.
+            body_wait: Duration::from_secs(30),
         }
     }
 }

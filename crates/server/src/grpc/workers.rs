@@ -36,6 +36,8 @@ impl Service {
         let Some(caller) = request.extensions().get::<Caller>().cloned() else {
             return Err(refused(Error::Forbidden("this method is in no table".into()))); // No gate, no way in.
         };
+        // A message came after the gate, as late as its sender wanted.
+        self.0.engine.still_good(caller.pass).map_err(|denied| refused(Error::Key(denied)))?;
         let headers = request.metadata().clone().into_headers();
         let (tenant, _) = tenant_of(&self.0, &caller, &headers).await.map_err(refused)?;
         Ok((caller, tenant))

@@ -1,14 +1,18 @@
 //! Keys: made, listed, revoked, rotated; who may do that for whom.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::body::Body;
+use bytes::Bytes;
+use http_body_util::channel::Channel;
 use jiff::SignedDuration;
 use punctual_engine::{Node, Options};
 use punctual_rpc::v1;
 use punctual_rpc::v1::workers_client::WorkersClient;
 use serde_json::{Value, json};
 
-use crate::world::{Reply, World, at};
+use crate::world::{Reply, World, at, request};
 
 /// A world with an admin of all tenants, an admin of `acme`, and what proves them.
 struct Keyed {
@@ -39,6 +43,23 @@ impl Keyed {
 
     async fn as_acme(&self, line: &str, body: &str) -> Reply {
         self.by(&self.acme, line, body).await
+    }
+}
+
+impl Keyed {
+    /// Sends a request whose body comes after its key was revoked.
+    async fn late(&self, made: &Value, line: &str, body: &str) -> Reply {
+        let (who, id) = (bearer(made), made["id"].as_str().unwrap());
+        let (mut sender, channel) = Channel::<Bytes, Infallible>::new(2);
+        let sent = self.world.send(request(line, &[("authorization", &who)], Body::new(channel)));
+        let revoked = async {
+            self.as_admin(&format!("DELETE /v1/keys/{id}"), "").await.expect(204);
+            sender.send_data(Bytes::copy_from_slice(body.as_bytes())).await.unwrap();
+            drop(sender);
+        };
+        // In this order: the request has passed the gate when the key is revoked.
+        let (reply, ()) = tokio::join!(sent, revoked);
+        reply
     }
 }
 
@@ -172,6 +193,51 @@ async fn an_answer_with_a_secret_is_not_kept_to_be_given_again() {
         assert_eq!(reply.problem(), (422, "invalid_request".into()), "{line}");
         assert_eq!(reply.json()["errors"][0]["pointer"], "Idempotency-Key");
     }
+}
+
+#[tokio::test]
+async fn a_key_that_is_revoked_while_its_body_is_on_its_way_does_nothing_more() {
+    let all = Keyed::new().await;
+    let other = all.as_admin("POST /v1/keys", r#"{"name":"other","role":"admin"}"#).await.expect(201);
+    let rotate = format!("POST /v1/keys/{}/rotate", other["id"].as_str().unwrap());
+    let job = r#"{"name":"j","schedule":{"every":"1h"},"target":{"discard":{}}}"#;
+    let many = format!("[{job}]");
+    for (line, body) in [
+        ("POST /v1/keys", r#"{"name":"heir","role":"admin"}"#),
+        (rotate.as_str(), "{}"),
+        ("POST /v1/jobs", job),
+        ("POST /v1/jobs/bulk", many.as_str()),
+    ] {
+        let made = all.as_admin("POST /v1/keys", r#"{"name":"gone","role":"admin"}"#).await.expect(201);
+        let reply = all.late(&made, line, body).await;
+        assert_eq!(reply.problem(), (401, "key_revoked".into()), "{line}");
+    }
+    let page = all.as_admin("GET /v1/keys?limit=100", "").await.expect(200);
+    assert!(!names(&page).contains(&"heir"), "{page}");
+    all.by(&bearer(&other), "GET /v1/jobs", "").await.expect(200);
+    let page = all.as_admin("GET /v1/jobs", "").await.expect(200);
+    assert_eq!(page["items"], json!([]));
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let world = World::impatient().await;
+    let (sender, channel) = Channel::<Bytes, Infallible>::new(2);
+    let reply = world.send(request("POST /v1/jobs", &[], Body::new(channel))).await;
+    assert_eq!(reply.problem(), (400, "malformed_json".into()));
+    assert!(reply.text.contains("nothing came for 5ms"), "{}", reply.text);
+    drop(sender);
+}
+
+#[tokio::test]
+async fn an_import_ends_with_the_key_that_began_it() {
+    let all = Keyed::new().await;
+    let made = all.as_admin("POST /v1/keys", r#"{"name":"gone","role":"operator"}"#).await.expect(201);
+    let line = r#"{"name":"j","schedule":{"every":"1h"},"target":{"discard":{}}}"#;
+    let reply = all.late(&made, "POST /v1/jobs/import", line).await;
+    let said: Value = serde_json::from_str(reply.text.trim()).unwrap();
+    assert_eq!(said["stopped"]["code"], "key_revoked", "{said}");
+    assert_eq!(all.as_admin("GET /v1/jobs", "").await.expect(200)["items"], json!([]));
 }
 
 #[tokio::test]
