@@ -117,7 +117,7 @@ impl Known {
 /// What a good key gives to whoever shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// What they may do.
+    /// What they may do, and until when what they showed is good: a replaced secret ends before its key.
     pub right: Right,
     /// What their tenant is called, if it is one.
     pub tenant: Option<TenantName>,
@@ -176,7 +176,7 @@ impl Engine {
         entry.key.judge(&hash, now)?;
         entry.used.note(now);
         Ok(Admitted {
-            right: entry.key.right,
+            right: Right { expires_at: entry.key.good_until(&hash), ..entry.key.right },
             tenant: entry.tenant.clone(),
             pass: Pass { id: shown.id, hash },
         })

@@ -152,24 +152,31 @@ impl Engine {
         Ok(revoked)
     }
 
-    /// Gives a key a new secret. The one before is good for the overlap.
+    /// Gives a key a new secret, which is as good as the key: only to whoever could make such a key. The one before is good for the
+    /// overlap.
     pub async fn rotate_key(
         &self,
         scope: Scope,
         id: &str,
         overlap: SignedDuration,
+        by: &Right,
     ) -> Result<(Key, Shown), Error> {
         let found = self.find_key(scope, id).await?;
         let id: KeyId = found.name.parse().map_err(|_| Error::KeyNotFound(found.name.clone()))?;
         let shown = Shown::new(id, self.secret()?);
         let hash = self.seal()?.hash(&shown);
         let key = self
-            .change_key(scope, &found.name, |key, now| match key.state(now) {
-                State::Active => {
-                    key.rotate(hash, overlap, now);
-                    Ok(())
+            .change_key(scope, &found.name, |key, now| {
+                by.may_give(&key.right)?;
+                match key.state(now) {
+                    State::Active => {
+                        key.rotate(hash, overlap, now);
+                        Ok(())
+                    }
+                    state @ (State::Expired | State::Revoked) => {
+                        Err(Error::KeyOver { state: state.as_str() })
+                    }
                 }
-                state @ (State::Expired | State::Revoked) => Err(Error::KeyOver { state: state.as_str() }),
             })
             .await?;
         tracing::info!(key = %key.id, overlap_s = overlap.as_secs(), "key rotated");

@@ -103,9 +103,11 @@ async fn a_key_counts_at_once_where_it_is_made_and_within_a_second_elsewhere() {
     });
     settle().await;
     assert!(!stream.is_finished());
+    assert_eq!(two.engine.still_good(Some(pass)), Ok(()));
     one.engine.revoke_key(None, &key.id.to_string()).await.unwrap();
     let revoked = Denied::Refused(Refused::Revoked(world.clock.now()));
-    assert_eq!(shown(&one, &secret), Err(revoked));
+    assert_eq!((shown(&one, &secret), one.engine.still_good(Some(pass))), (Err(revoked), Err(revoked)));
+    assert_eq!(one.engine.still_good(None), Err(Denied::Needed));
     world.pass(seconds(1)).await;
     assert_eq!((shown(&two, &secret), stream.await.unwrap()), (Err(revoked), revoked));
     let again = one.engine.revoke_key(None, &key.id.to_string()).await.unwrap();
@@ -133,7 +135,8 @@ async fn a_rotated_key_is_good_with_both_secrets_for_the_overlap_on_every_node()
     let world = World::shared();
     let (one, two) = (world.join(1).await, world.join(2).await);
     let (key, old) = create(&one, Right::ALL).await;
-    let (rotated, fresh) = one.engine.rotate_key(None, &key.id.to_string(), seconds(60)).await.unwrap();
+    let (rotated, fresh) =
+        one.engine.rotate_key(None, &key.id.to_string(), seconds(60), &Right::ALL).await.unwrap();
     assert_eq!((fresh.id, rotated.old_until(at("12:00:00"))), (key.id, Some(at("12:01:00"))));
     let good = Ok((Role::Admin, None));
     world.pass(seconds(1)).await;
@@ -148,8 +151,36 @@ async fn a_rotated_key_is_good_with_both_secrets_for_the_overlap_on_every_node()
     }
     assert_eq!(two.engine.denied(Some(pass)).await, over);
     one.engine.revoke_key(None, &key.id.to_string()).await.unwrap();
-    let refused = one.engine.rotate_key(None, &key.id.to_string(), seconds(60)).await;
+    let refused = one.engine.rotate_key(None, &key.id.to_string(), seconds(60), &Right::ALL).await;
     assert_eq!(refused.unwrap_err(), Error::KeyOver { state: "revoked" });
+}
+
+#[tokio::test]
+async fn whoever_rotates_a_key_could_have_made_it() {
+    let world = World::new(Memory::new(16));
+    let one = world.join(1).await;
+    let (lasting, _) = create(&one, Right::ALL).await;
+    let until = |time: &str| Some(at(time));
+    let (short, secret) = create(&one, Right { expires_at: until("13:00:00"), ..Right::ALL }).await;
+    let beyond = |time: &str| Error::KeyBeyond(Beyond::Time(at(time)));
+    let rotate = async |id: KeyId, by: &Right| {
+        one.engine.rotate_key(None, &id.to_string(), seconds(600), by).await.map(|(_, shown)| shown)
+    };
+    // A key that ends gets no secret of one that does not.
+    let own = one.engine.admit_key(&secret.reveal()).unwrap().right;
+    assert_eq!(rotate(lasting.id, &own).await.unwrap_err(), beyond("13:00:00"));
+    let operator = right(Role::Operator, None);
+    assert!(matches!(rotate(lasting.id, &operator).await, Err(Error::KeyBeyond(Beyond::Role { .. }))));
+    // It may replace its own; what was replaced gives out nothing that outlives it, not even that.
+    let fresh = rotate(short.id, &own).await.unwrap();
+    let replaced = one.engine.admit_key(&secret.reveal()).unwrap().right;
+    assert_eq!(replaced.expires_at, until("12:10:00"));
+    assert_eq!(rotate(short.id, &replaced).await.unwrap_err(), beyond("12:10:00"));
+    let heir = Right { expires_at: until("12:30:00"), ..Right::ALL };
+    assert_eq!(one.engine.create_key(new(heir), &replaced).await.unwrap_err(), beyond("12:10:00"));
+    let own = one.engine.admit_key(&fresh.reveal()).unwrap().right;
+    assert_eq!(own.expires_at, until("13:00:00"));
+    one.engine.create_key(new(heir), &own).await.unwrap();
 }
 
 #[tokio::test]
@@ -248,14 +279,14 @@ async fn keys_of_a_tenant_are_seen_and_changed_by_that_tenant_alone() {
     assert_eq!(list(None).await, [all.id, ours.id, theirs.id]);
     assert_eq!(list(Some(TenantId::DEFAULT)).await, [ours.id]);
     assert_eq!(list(Some(acme)).await, [theirs.id]);
+    let by = right(Role::Admin, Some(acme));
     for foreign in [all.id, ours.id] {
         let id = foreign.to_string();
         let not_found = Error::KeyNotFound(id.clone());
         assert_eq!(one.engine.key(Some(acme), &id).await.unwrap_err(), not_found);
         assert_eq!(one.engine.revoke_key(Some(acme), &id).await.unwrap_err(), not_found);
-        assert_eq!(one.engine.rotate_key(Some(acme), &id, seconds(1)).await.unwrap_err(), not_found);
+        assert_eq!(one.engine.rotate_key(Some(acme), &id, seconds(1), &by).await.unwrap_err(), not_found);
     }
-    let by = right(Role::Admin, Some(acme));
     for (asked, refused) in
         [(Right::ALL, Beyond::Tenant), (right(Role::Viewer, Some(TenantId::DEFAULT)), Beyond::Tenant)]
     {

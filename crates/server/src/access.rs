@@ -73,7 +73,7 @@ pub struct Caller {
     pub tenant: Option<TenantName>,
     /// The key they showed.
     pub pass: Option<Pass>,
-    /// When that ends.
+    /// When what they showed ends: the key, or its secret if that was replaced.
     pub expires_at: Option<Timestamp>,
 }
 

@@ -32,11 +32,10 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
         Some(pass) => format!("key {}", pass.id),
         None => "this machine".into(),
     };
-    let own = Right { role: call.caller.role, tenant: scope(&call), expires_at: call.caller.expires_at };
     let new = keys::NewKey { name: asked.name, right, created_by };
     // Whoever was revoked since the body was there makes nothing that outlives that.
     call.check_still_good()?;
-    let (key, secret) = engine.create_key(new, &own).await?;
+    let (key, secret) = engine.create_key(new, &own(&call)).await?;
     let answer = NewKey { about: shown(&call, &key, None).await?, key: secret.reveal() };
     Ok(Answer::new(StatusCode::CREATED, &answer).at(format!("/v1/keys/{}", key.id)))
 }
@@ -88,13 +87,18 @@ pub(crate) async fn rotate(call: Call, Path(id): Path<String>, Text(text): Text)
     check_once(&call)?;
     let overlap = read_or_default::<KeyRotation>(&text)?.to_domain()?;
     call.check_still_good()?;
-    let (key, secret) = call.shared.engine.rotate_key(scope(&call), &id, overlap).await?;
+    let (key, secret) = call.shared.engine.rotate_key(scope(&call), &id, overlap, &own(&call)).await?;
     Ok(Answer::ok(&NewKey { about: shown(&call, &key, None).await?, key: secret.reveal() }))
 }
 
 /// All that the caller may see and change.
 fn scope(call: &Call) -> Scope {
     call.caller.tenant.as_ref().map(|_| call.tenant)
+}
+
+/// What the caller may do, and so give away.
+fn own(call: &Call) -> Right {
+    Right { role: call.caller.role, tenant: scope(call), expires_at: call.caller.expires_at }
 }
 
 /// What the request is for: the tenant that it names, or all that the caller may name.

@@ -182,6 +182,27 @@ async fn a_rotated_key_has_two_secrets_for_the_overlap() {
 }
 
 #[tokio::test]
+async fn nobody_rotates_their_way_to_more_than_they_have() {
+    let all = Keyed::new().await;
+    let made = all.as_admin("POST /v1/keys", r#"{"name":"t","role":"admin","expires_after":"PT1H"}"#).await;
+    let lasting = all.as_admin("POST /v1/keys", r#"{"name":"l","role":"admin"}"#).await.expect(201);
+    let rotate = |made: &Value| format!("POST /v1/keys/{}/rotate", made["id"].as_str().unwrap());
+    let reply = all.by(&bearer(&made.expect(201)), &rotate(&lasting), "").await;
+    assert_eq!(reply.problem(), (403, "forbidden".into()));
+    // A secret that was replaced may do what it could, until its end, but gives out nothing that is good after that.
+    let old = bearer(&lasting);
+    let fresh = all.by(&old, &rotate(&lasting), r#"{"overlap":"PT10M"}"#).await.expect(200);
+    all.by(&old, "GET /v1/keys", "").await.expect(200);
+    assert_eq!(all.by(&old, &rotate(&lasting), "").await.problem(), (403, "forbidden".into()));
+    for (who, expires, status) in
+        [(&old, "PT11M", 403), (&old, "PT10M", 201), (&bearer(&fresh), "PT11M", 201)]
+    {
+        let body = format!(r#"{{"name":"h","role":"viewer","expires_after":"{expires}"}}"#);
+        assert_eq!(all.by(who, "POST /v1/keys", &body).await.status, status, "{expires}");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_with_a_secret_is_not_kept_to_be_given_again() {
     let all = Keyed::new().await;
     let headers = [("authorization", all.admin.as_str()), ("idempotency-key", "k1")];
