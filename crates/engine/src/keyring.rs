@@ -43,9 +43,17 @@ pub(crate) struct Keyring {
 /// What was read.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// How many changes there were. None: there never was a key, and none is needed.
-    pub(crate) changes: Option<u64>,
+    /// The last change. None: there never was a key, and none is needed.
+    pub(crate) changes: Option<Change>,
     pub(crate) keys: HashMap<KeyId, Entry>,
+}
+
+/// A change of keys, told from every other: which it was, and what it alone was marked with. After a failover that lost commits a number
+/// comes again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) number: u64,
+    pub(crate) mark: Box<str>,
 }
 
 /// A key, and what its tenant is called.

@@ -19,7 +19,7 @@ use punctual_store::{DocumentChange, Expected, Page, PageRequest, Refused};
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::keyring::{Entry, Known, Used, place};
+use crate::keyring::{Change, Entry, Known, Used, place};
 use crate::pass::{Duty, Next, chain};
 
 pub use crate::keyring::{Admitted, BELIEVED, Denied, Pass};
@@ -248,7 +248,7 @@ impl Engine {
             tenant: TenantId::NOBODY,
             name: CHANGES.into(),
             expect: Expected::Any,
-            body: Some("{}".into()),
+            body: Some(format!(r#"{{"mark":"{:016x}"}}"#, self.entropy.bits()).into()),
         });
         let mut unread = Unread { engine: self, is_read: false };
         let answers = self.heard(self.store.put_documents(changes, now)).await?;
@@ -316,13 +316,21 @@ impl Engine {
         self.read_all_keys(changes, now).await
     }
 
-    async fn changes_of_keys(&self) -> Result<Option<u64>, Error> {
+    /// The last change of keys. A node that knew of one never believes that there was none: the door does not open again.
+    async fn changes_of_keys(&self) -> Result<Option<Change>, Error> {
         let counted = self.store.document(Kind::Keyring, TenantId::NOBODY, CHANGES).await?;
-        Ok(counted.map(|document| document.version))
+        match counted {
+            Some(document) => Ok(Some(Change { number: document.version, mark: document.body })),
+            None if self.keyring.known().changes.is_some() => {
+                let reason = "the store has lost its keys: restore them, or start the nodes anew";
+                Err(Error::Store(punctual_store::Error::Unavailable { reason: reason.into() }))
+            }
+            None => Ok(None),
+        }
     }
 
     /// The count was read before the keys: what is changed in between is read again.
-    async fn read_all_keys(&self, changes: Option<u64>, now: Timestamp) -> Result<(), Error> {
+    async fn read_all_keys(&self, changes: Option<Change>, now: Timestamp) -> Result<(), Error> {
         let mut keys = Vec::new();
         let mut after: Option<Place> = None;
         // Without a count there never was a key.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use jiff::SignedDuration;
-use punctual_domain::TenantId;
 use punctual_domain::document::Kind;
 use punctual_domain::key::{Beyond, Key, KeyId, Refused, Right, Role, Seal, Shown};
+use punctual_domain::{Document, TenantId};
 use punctual_engine::keys::{BELIEVED, Denied, NewKey, OF_FILE, Scope};
 use punctual_engine::{Clock, Engine, Error, ManualClock, Node, Options};
-use punctual_store::{Memory, PageRequest, Store};
+use punctual_store::{DocumentChange, Expected, Memory, PageRequest, Store};
 
 use crate::support::between::Between;
 use crate::support::world::{at, engine};
@@ -48,6 +48,15 @@ impl World {
     async fn pass(&self, time: SignedDuration) {
         self.clock.advance(time);
         settle().await;
+    }
+
+    /// Takes documents away behind everybody's back, as a store that lost its last commits.
+    async fn lose(&self, kind: Kind) {
+        for document in self.store.documents(kind, None, None, 1_000).await.unwrap() {
+            let Document { kind, tenant, name, .. } = document;
+            let change = DocumentChange { kind, tenant, name, expect: Expected::Any, body: None };
+            self.store.put_documents(vec![change], self.clock.now()).await.unwrap().remove(0).unwrap();
+        }
     }
 
     async fn written(&self, kind: Kind) -> usize {
@@ -202,6 +211,40 @@ async fn while_the_store_is_away_known_keys_stay_good_for_a_while_and_then_none_
 }
 
 #[tokio::test]
+async fn a_node_that_knew_keys_never_believes_that_there_are_none() {
+    let world = World::shared();
+    let one = world.join(1).await;
+    let (_, secret) = create(&one, Right::ALL).await;
+    world.lose(Kind::Keyring).await;
+    world.pass(seconds(5)).await;
+    assert_eq!((one.engine.are_keys_needed(), shown(&one, &secret)), (Ok(true), Ok((Role::Admin, None))));
+    assert!(one.engine.read_keys().await.is_err());
+    world.pass(BELIEVED).await;
+    assert_eq!(
+        (one.engine.are_keys_needed(), shown(&one, &secret)),
+        (Ok(true), Err(Denied::Unread)),
+        "as if the store were away"
+    );
+}
+
+#[tokio::test]
+async fn keys_are_read_anew_when_a_failover_made_their_count_repeat() {
+    let world = World::shared();
+    let one = world.join(1).await;
+    let (_, lost) = create(&one, Right::ALL).await;
+    // The commit is lost with the server that had it, and another node makes the first change again.
+    world.lose(Kind::Key).await;
+    world.lose(Kind::Keyring).await;
+    let other = engine(world.store.clone(), world.clock.clone(), 2);
+    other.set_seal(Seal::new([5; 32]));
+    other.read_keys().await.unwrap();
+    let (_, made) = other.create_key(new(Right::ALL), &Right::ALL).await.unwrap();
+    world.pass(seconds(1)).await;
+    assert_eq!(shown(&one, &made), Ok((Role::Admin, None)));
+    assert_eq!(shown(&one, &lost), Err(Denied::Refused(Refused::Unknown)));
+}
+
+#[tokio::test]
 async fn a_key_whose_answer_was_lost_is_in_force_all_the_same() {
     let world = World::new(Memory::new(16));
     let one = world.join(1).await;
@@ -349,11 +392,11 @@ async fn a_key_that_cannot_be_read_opens_nothing_and_closes_nothing_else() {
     let world = World::new(Memory::new(16));
     let one = world.join(1).await;
     let (key, secret) = create(&one, Right::ALL).await;
-    let change = punctual_store::DocumentChange {
+    let change = DocumentChange {
         kind: Kind::Key,
         tenant: TenantId::NOBODY,
         name: "00000000000000ff".into(),
-        expect: punctual_store::Expected::Any,
+        expect: Expected::Any,
         body: Some(r#"{"v":1,"name":"x","role":"owner","secrets":[],"created":0,"by":"x"}"#.into()),
     };
     world.store.put_documents(vec![change], world.clock.now()).await.unwrap().remove(0).unwrap();

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use punctual_domain::id::{Epoch, OperationId, ShardId};
+use punctual_domain::document::Kind;
+use punctual_domain::id::{Epoch, OperationId, ShardId, TenantId};
 use punctual_domain::lifecycle::Verdict;
 use punctual_domain::policy::limit::{Allowance, Allowed, Key, Limited, Limits};
 use punctual_domain::policy::overlap::Overlap;
@@ -16,8 +17,8 @@ use punctual_domain::{Outcome, Run};
 use punctual_store::conformance::papers::{saying, speak};
 use punctual_store::conformance::{Case, SHARDS, World, birth};
 use punctual_store::{
-    Birth, Conclusion, DueQuery, Error, Held, JobFilter, MoveState, MoveStep, PageRequest, RunDetail, Shards,
-    Store, Trigger,
+    Birth, Conclusion, DocumentChange, DueQuery, Error, Expected, Held, JobFilter, MoveState, MoveStep,
+    PageRequest, RunDetail, Shards, Store, Trigger,
 };
 use punctual_store_postgres::{Hints, OpenError, Options, Several, Time};
 use punctual_testing::Postgres as Server;
@@ -264,4 +265,90 @@ async fn databases_belong_together_for_good() {
     world.register("somebody's", world.now).await;
     let foreign = Several::open(&[one, two, three]).await.err().unwrap();
     assert!(matches!(foreign, OpenError::Foreign { .. }), "{foreign}");
+}
+
+/// Takes a database away from everybody, or gives it back.
+fn set_away(options: &Options, is_away: bool) {
+    let name = options.address.rsplit('/').next().unwrap();
+    let server = Server::shared();
+    server.psql("postgres", &format!("alter database {name} allow_connections {}", !is_away));
+    if is_away {
+        let sql = "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname";
+        server.psql("postgres", &format!("{sql} = '{name}'"));
+    }
+}
+
+fn impatient() -> Options {
+    Options { patience: Duration::from_secs(5), ..options() }
+}
+
+/// A key and the count of changes, as a body says.
+fn key_says(body: &str) -> Vec<DocumentChange> {
+    let change = |(kind, name): (Kind, &str)| DocumentChange {
+        kind,
+        tenant: TenantId::NOBODY,
+        name: name.into(),
+        expect: Expected::Any,
+        body: Some(body.into()),
+    };
+    [(Kind::Key, "00000000000000a1"), (Kind::KeyUse, "00000000000000a1"), (Kind::Keyring, "changes")]
+        .map(change)
+        .to_vec()
+}
+
+/// What a store says of the key: its body, and how many changes there were.
+async fn key_in(store: &Several) -> Result<(Option<String>, Option<u64>), Error> {
+    let keys = store.documents(Kind::Key, None, None, 10).await?;
+    let key = store.document(Kind::Key, TenantId::NOBODY, "00000000000000a1").await?;
+    assert_eq!(keys.first(), key.as_ref());
+    let count = store.document(Kind::Keyring, TenantId::NOBODY, "changes").await?;
+    Ok((key.map(|key| key.body.into()), count.map(|count| count.version)))
+}
+
+/// The same of a database that comes back.
+async fn key_again_in(store: &Several) -> (Option<String>, Option<u64>) {
+    for _ in 0..1_200 {
+        if let Ok(said) = key_in(store).await {
+            return said;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the database does not come back");
+}
+
+#[tokio::test]
+async fn a_database_that_joined_later_does_not_say_that_there_are_no_keys() {
+    let (first, second) = (impatient(), impatient());
+    let alone = Several::open(std::slice::from_ref(&first)).await.unwrap();
+    alone.put_documents(key_says("{}"), Timestamp::now()).await.unwrap();
+    drop(alone);
+    let store = Several::open(&[first.clone(), second]).await.unwrap();
+    assert_eq!(key_in(&store).await.unwrap(), (Some("{}".into()), Some(1)));
+    set_away(&first, true);
+    let said = store.document(Kind::Keyring, TenantId::NOBODY, "changes").await;
+    assert!(said.is_err(), "the first database is away, and nobody else knows: {said:?}");
+    for kind in [Kind::Key, Kind::KeyUse] {
+        let said = store.documents(kind, None, None, 10).await;
+        assert!(said.is_err(), "{kind:?}: {said:?}");
+    }
+    set_away(&first, false);
+    assert_eq!(key_again_in(&store).await, (Some("{}".into()), Some(1)));
+}
+
+#[tokio::test]
+async fn a_revocation_that_reached_the_first_database_alone_is_not_undone_by_the_others() {
+    let (first, second) = (impatient(), impatient());
+    let store = Several::open(&[first.clone(), second.clone()]).await.unwrap();
+    store.put_documents(key_says(r#"{"is":"good"}"#), Timestamp::now()).await.unwrap();
+    set_away(&second, true);
+    let half = store.put_documents(key_says(r#"{"is":"revoked"}"#), Timestamp::now()).await;
+    assert!(half.is_err(), "{half:?}");
+    set_away(&second, false);
+    let revoked = (Some(r#"{"is":"revoked"}"#.to_string()), Some(2));
+    assert_eq!(key_in(&store).await.unwrap(), revoked);
+    set_away(&first, true);
+    let said = key_in(&store).await;
+    assert!(said.is_err(), "the other has the key as it was: {said:?}");
+    set_away(&first, false);
+    assert_eq!(key_again_in(&store).await, revoked);
 }

@@ -590,7 +590,7 @@ impl Store for Several {
         let Some((first, others)) = self.databases.split_first() else { return Err(nothing()) };
         let keys: Vec<_> =
             changes.iter().map(|change| (change.kind, change.tenant, change.name.clone())).collect();
-        // The first database decides; the others have a copy, to read while it is out of reach.
+        // The first database decides; the others have a copy, to read while it is out of reach (but for keys).
         let answers = Store::put_documents(first, changes, now).await?;
         let left: Vec<Left> = keys
             .into_iter()
@@ -610,6 +610,9 @@ impl Store for Several {
         tenant: TenantId,
         name: &str,
     ) -> Result<Option<Document>, Error> {
+        if has_no_copy(kind) {
+            return Store::document(self.first(), kind, tenant, name).await;
+        }
         self.first_that_answers(|database| Store::document(database, kind, tenant, name)).await
     }
 
@@ -620,6 +623,9 @@ impl Store for Several {
         after: Option<(TenantId, String)>,
         limit: usize,
     ) -> Result<Vec<Document>, Error> {
+        if has_no_copy(kind) {
+            return Store::documents(self.first(), kind, tenant, after, limit).await;
+        }
         self.first_that_answers(|database| Store::documents(database, kind, tenant, after.clone(), limit))
             .await
     }
@@ -639,6 +645,18 @@ impl Store for Several {
             }
         }
         Err(failure)
+    }
+}
+
+/// Whether the first database alone is believed. A copy of a key may be older than its revocation, and a database that joined later has
+/// none, which would say that no key is needed; whoever knows keys goes on with what they know while the first is away.
+fn has_no_copy(kind: document::Kind) -> bool {
+    match kind {
+        document::Kind::Key | document::Kind::KeyUse | document::Kind::Keyring => true,
+        document::Kind::Alarm
+        | document::Kind::Alert
+        | document::Kind::Calendar
+        | document::Kind::Defaults => false,
     }
 }
 
