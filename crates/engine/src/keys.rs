@@ -1,7 +1,7 @@
 //! Keys of the API: made, listed, revoked, rotated, and kept up to date on every node.
 //!
-//! Changed when an administrator asks; the duty asks the store a few times a second whether others changed any, where others may, and writes
-//! down when keys were used. Promise: a secret leaves this module once, in the answer to whoever asked for it, and is never stored; a change
+//! Changed when an administrator asks; one duty asks the store whether others changed any, a few times a second where others may, another
+//! writes down when keys were used. Promise: a secret leaves this module once, in the answer to whoever asked for it, and is never stored; a change
 //! is a compare-and-set, so a key that was revoked stays so; of ten thousand keys one document is read to see that nothing has changed.
 
 use std::collections::HashMap;
@@ -36,8 +36,11 @@ const TRIES: usize = 5;
 /// How often the store is asked whether others changed keys: twice in the second after which a change counts everywhere.
 const LOOK_EVERY: SignedDuration = SignedDuration::from_millis(400);
 
-/// How often the duty looks where nobody else changes keys: for what was used.
+/// How often it is asked where nobody else changes keys, in case that a change was not heard of.
 const LOOK_ALONE_EVERY: SignedDuration = SignedDuration::from_secs(10);
+
+/// How often it is looked which keys were used.
+const NOTE_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
 /// When a key was used is written at most so often.
 const USE_EVERY: SignedDuration = SignedDuration::from_secs(60);
@@ -220,7 +223,12 @@ impl Engine {
             let old = decode_key(&document)?;
             let mut key = old.clone();
             change(&mut key, now)?;
-            if key == old || self.put_key(&key, Expected::Version(document.version), now).await? {
+            if key == old {
+                // Whoever changed it may have gone away before this node knew.
+                self.read_keys().await?;
+                return Ok(key);
+            }
+            if self.put_key(&key, Expected::Version(document.version), now).await? {
                 return Ok(key);
             }
         }
@@ -451,40 +459,16 @@ impl Drop for Unread<'_> {
     }
 }
 
-/// The duty.
+/// The duty that keeps what this node knows current. It does nothing else: a write that hangs would hold up a revocation.
 pub(crate) struct Keeping {
     engine: Arc<Engine>,
-    forget_at: Option<Timestamp>,
     /// The store could not be asked.
     is_cut_off: bool,
 }
 
 impl Keeping {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Keeping { engine, forget_at: None, is_cut_off: false }
-    }
-
-    async fn refresh(&mut self) {
-        let keyring = &self.engine.keyring;
-        let unread = keyring.unread.load(Ordering::SeqCst);
-        if !self.engine.store.is_shared() && unread == 0 {
-            return;
-        }
-        match self.engine.refresh_keys().await {
-            Ok(()) => {
-                keyring.unread.store(unread.saturating_sub(1), Ordering::SeqCst);
-                if std::mem::take(&mut self.is_cut_off) {
-                    tracing::info!("keys can be read again");
-                }
-            }
-            // Asked again as soon as ever: a revocation must not wait for a pause that has grown.
-            Err(error) => {
-                if !std::mem::replace(&mut self.is_cut_off, true) {
-                    let minutes = BELIEVED.as_mins();
-                    tracing::warn!(error = %chain(&error), minutes, "keys cannot be read; those that are known stay good for so long");
-                }
-            }
-        }
+        Keeping { engine, is_cut_off: false }
     }
 }
 
@@ -493,20 +477,56 @@ impl Duty for Keeping {
     const NAME: &'static str = "keys";
 
     async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
-        self.refresh().await;
-        if !self.is_cut_off {
-            let written = self.engine.write_key_uses().await;
-            if let Err(error) = written {
-                tracing::debug!(error = %chain(&error), "when keys were used is written later");
+        let keyring = &self.engine.keyring;
+        // Taken before keys are read: who goes away meanwhile is not forgotten.
+        let unread = keyring.unread.swap(0, Ordering::SeqCst);
+        match self.engine.refresh_keys().await {
+            Ok(()) => {
+                keyring.unread.fetch_max(unread.saturating_sub(1), Ordering::SeqCst);
+                if std::mem::take(&mut self.is_cut_off) {
+                    tracing::info!("keys can be read again");
+                }
             }
-            if self.forget_at.is_none_or(|at| at <= now) {
-                self.forget_at = Some(now + FORGET_EVERY);
-                if let Err(error) = self.engine.forget_keys().await {
-                    tracing::debug!(error = %chain(&error), "old keys are forgotten later");
+            // Asked again as soon as ever: a revocation must not wait for a pause that has grown.
+            Err(error) => {
+                keyring.unread.fetch_max(unread, Ordering::SeqCst);
+                if !std::mem::replace(&mut self.is_cut_off, true) {
+                    let minutes = BELIEVED.as_mins();
+                    tracing::warn!(error = %chain(&error), minutes, "keys cannot be read; those that are known stay good for so long");
                 }
             }
         }
-        let is_asked = self.engine.store.is_shared() || self.engine.keyring.unread.load(Ordering::SeqCst) > 0;
+        let is_asked = self.engine.store.is_shared() || keyring.unread.load(Ordering::SeqCst) > 0;
         Ok(Next::At(now + if is_asked { LOOK_EVERY } else { LOOK_ALONE_EVERY }))
+    }
+}
+
+/// The duty that writes down which keys were used, and forgets those that have been over for long. Nobody waits for it.
+pub(crate) struct Noting {
+    engine: Arc<Engine>,
+    forget_at: Option<Timestamp>,
+}
+
+impl Noting {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Noting { engine, forget_at: None }
+    }
+}
+
+#[async_trait]
+impl Duty for Noting {
+    const NAME: &'static str = "key_uses";
+
+    async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
+        if let Err(error) = self.engine.write_key_uses().await {
+            tracing::debug!(error = %chain(&error), "when keys were used is written later");
+        }
+        if self.forget_at.is_none_or(|at| at <= now) {
+            self.forget_at = Some(now + FORGET_EVERY);
+            if let Err(error) = self.engine.forget_keys().await {
+                tracing::debug!(error = %chain(&error), "old keys are forgotten later");
+            }
+        }
+        Ok(Next::At(now + NOTE_EVERY))
     }
 }

@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::Epochs;
 use crate::firing::Firing;
-use crate::keys::Keeping;
+use crate::keys::{Keeping, Noting};
 use crate::lapse::Lapsing;
 use crate::limits::Advancing;
 use crate::look::{Looking, hear};
@@ -143,6 +143,7 @@ impl Node {
         others.spawn(drive(tallying, clock(), Vec::new(), stopped.clone()));
         let wakes = vec![Arc::clone(&engine.keyring.wakes)];
         others.spawn(drive(Keeping::new(Arc::clone(&engine)), clock(), wakes, stopped.clone()));
+        others.spawn(drive(Noting::new(Arc::clone(&engine)), clock(), Vec::new(), stopped.clone()));
         others.spawn(drive(retaining, clock(), Vec::new(), stopped));
         Ok(Node { engine, id, keeper, quiesce, stop, firing, others })
     }

@@ -256,6 +256,51 @@ async fn a_key_whose_answer_was_lost_is_in_force_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_key_that_is_revoked_again_is_refused_from_the_answer_on() {
+    let world = World::new(Memory::new(16));
+    // Without its duties, so that nobody else reads keys.
+    let alone = engine(world.store.clone(), world.clock.clone(), 1);
+    alone.set_seal(Seal::new([5; 32]));
+    alone.read_keys().await.unwrap();
+    let (key, secret) = alone.create_key(new(Right::ALL), &Right::ALL).await.unwrap();
+    let id = key.id.to_string();
+    world.store.loses_documents.store(true, Ordering::SeqCst);
+    assert!(alone.revoke_key(None, &id).await.is_err());
+    world.store.loses_documents.store(false, Ordering::SeqCst);
+    assert!(alone.admit_key(&secret.reveal()).is_ok(), "nobody has read it yet");
+    alone.revoke_key(None, &id).await.unwrap();
+    let revoked = Denied::Refused(Refused::Revoked(at("12:00:00")));
+    assert_eq!(alone.admit_key(&secret.reveal()), Err(revoked));
+}
+
+#[tokio::test]
+async fn a_node_alone_finds_what_it_did_not_hear_of() {
+    let world = World::new(Memory::new(16));
+    let one = world.join(1).await;
+    let (key, secret) = create(&one, Right::ALL).await;
+    let other = engine(world.store.clone(), world.clock.clone(), 2);
+    other.revoke_key(None, &key.id.to_string()).await.unwrap();
+    assert_eq!(shown(&one, &secret), Ok((Role::Admin, None)));
+    world.pass(seconds(10)).await;
+    assert_eq!(shown(&one, &secret), Err(Denied::Refused(Refused::Revoked(at("12:00:00")))));
+}
+
+#[tokio::test]
+async fn a_write_that_hangs_holds_up_no_revocation() {
+    let world = World::shared();
+    let (one, two) = (world.join(1).await, world.join(2).await);
+    let (key, secret) = create(&one, Right::ALL).await;
+    world.pass(seconds(1)).await;
+    assert_eq!(shown(&two, &secret), Ok((Role::Admin, None)));
+    world.store.hangs_on_uses.store(true, Ordering::SeqCst);
+    world.pass(seconds(10)).await;
+    assert_eq!(world.written(Kind::KeyUse).await, 0, "it is being written");
+    one.engine.revoke_key(None, &key.id.to_string()).await.unwrap();
+    world.pass(seconds(1)).await;
+    assert_eq!(shown(&two, &secret), Err(Denied::Refused(Refused::Revoked(at("12:00:11")))));
+}
+
+#[tokio::test]
 async fn what_is_shown_must_be_the_whole_key_of_this_installation() {
     let world = World::new(Memory::new(16));
     let one = world.join(1).await;

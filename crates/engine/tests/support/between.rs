@@ -34,6 +34,8 @@ pub(crate) struct Between {
     pub(crate) hangs: AtomicBool,
     /// What is written is committed, and the caller hears of a failure, for documents alone.
     pub(crate) loses_documents: AtomicBool,
+    /// Whoever writes when keys were used waits for an answer that does not come.
+    pub(crate) hangs_on_uses: AtomicBool,
     /// Asked once when the next run may be claimed, it fails.
     pub(crate) loses_sight: AtomicBool,
     /// Nobody is told which runs may not start any more.
@@ -109,6 +111,7 @@ impl Between {
             loses_answers: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             loses_documents: AtomicBool::new(false),
+            hangs_on_uses: AtomicBool::new(false),
             loses_sight: AtomicBool::new(false),
             hides_lapsed: AtomicBool::new(false),
             is_down: AtomicBool::new(false),
@@ -230,6 +233,10 @@ macro_rules! between {
                 now: Timestamp,
             ) -> Result<Vec<Result<Option<Document>, Refused>>, Error> {
                 self.reach()?;
+                let is_use = changes.iter().any(|change| change.kind == document::Kind::KeyUse);
+                if is_use && self.hangs_on_uses.load(Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
                 let answer = self.store.put_documents(changes, now).await;
                 match self.loses_documents.load(Ordering::Relaxed) {
                     true => Err(Error::Unavailable { reason: "the connection broke off".into() }),
