@@ -108,8 +108,21 @@ pub enum Error {
         state: &'static str,
     },
     /// There are as many keys as may be.
-    #[error("an installation has at most {} keys", crate::keys::KEYS_MAX)]
+    #[error("an installation has at most {} keys that are not over; revoke some", crate::keys::KEYS_MAX)]
     TooManyKeys,
+    /// A tenant has as many keys as it may.
+    #[error(
+        "a tenant has at most {} keys, and {} with those that are over, which are forgotten after 30 days; revoke some",
+        crate::keys::KEYS_OF_TENANT_MAX,
+        crate::keys::KEPT_OF_TENANT_MAX
+    )]
+    TooManyKeysOfTenant,
+    /// With the first key everybody needs one, and with any other nobody could make more.
+    #[error(
+        "the first key is one of an admin of all tenants without an end, since nobody is let in without a key from then on; \
+         make that one first: `punctual key create NAME --role admin`, without a tenant, also of a context"
+    )]
+    FirstKey,
     /// No secret can be made.
     #[error("no secret can be made: {0}")]
     NoEntropy(String),

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::document::Kind;
 use punctual_domain::id::TenantId;
-use punctual_domain::key::{Key, KeyId, Right, Secret, Shown, State};
+use punctual_domain::key::{Key, KeyId, Right, Role, Secret, Shown, State};
 use punctual_domain::{Document, TenantName};
 use punctual_store::record::{decode_key, decode_key_use, encode_key, encode_key_use};
 use punctual_store::{DocumentChange, Expected, Page, PageRequest, Refused};
@@ -24,8 +24,14 @@ use crate::pass::{Duty, Next, chain};
 
 pub use crate::keyring::{Admitted, BELIEVED, Denied, Pass};
 
-/// Keys of an installation: each is in the memory of every node.
+/// Keys of an installation that are not over: each is in the memory of every node.
 pub const KEYS_MAX: usize = 10_000;
+
+/// Keys of one tenant that are not over, so that none takes what is there for all.
+pub const KEYS_OF_TENANT_MAX: usize = 1_000;
+
+/// Keys of one tenant with those that are over and not yet forgotten: whoever makes and revokes keys in a loop fills no memory.
+pub const KEPT_OF_TENANT_MAX: usize = 2 * KEYS_OF_TENANT_MAX;
 
 /// Documents that are read at a time.
 const PAGE: usize = 1_000;
@@ -54,8 +60,11 @@ const FORGET_EVERY: SignedDuration = SignedDuration::from_hours(1);
 /// The document that counts changes.
 const CHANGES: &str = "changes";
 
-/// Who made a key that `serve` was given in a file. One that was revoked is never forgotten, or the next start would make it again.
+/// Who made a key that `serve` was given in a file.
 pub const OF_FILE: &str = "admin-key-file";
+
+/// Who made a key where the server keeps it, without asking one.
+pub const OF_COMMAND_LINE: &str = "command line";
 
 /// A key that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,10 +205,15 @@ impl Engine {
 
     /// A key that was not there before; nothing if there is one of its id.
     async fn add_key(&self, new: &NewKey, shown: &Shown) -> Result<Option<Key>, Error> {
-        if self.keyring.known().keys.len() >= KEYS_MAX {
-            return Err(Error::TooManyKeys);
+        if self.keyring.known().changes.is_none() && new.right != Right::ALL {
+            // Another node may have made the first one a moment ago.
+            self.read_keys().await?;
+            if self.keyring.known().changes.is_none() {
+                return Err(Error::FirstKey);
+            }
         }
         let now = self.clock.now();
+        check_room(&self.keyring.known(), new, now)?;
         let key = Key {
             id: shown.id,
             name: new.name.clone(),
@@ -417,7 +431,7 @@ impl Engine {
         let (now, known) = (self.clock.now(), self.keyring.known());
         let is_old = |key: &Key| key.over_at(now).is_some_and(|at| now.duration_since(at) > FORGOTTEN_AFTER);
         let old = known.keys.values().map(|entry| &entry.key);
-        let old: Vec<&Key> = old.filter(|key| key.created_by != OF_FILE && is_old(key)).take(PAGE).collect();
+        let old: Vec<&Key> = old.filter(|key| !is_admin_of_all(key) && is_old(key)).take(PAGE).collect();
         if old.is_empty() {
             return Ok(0);
         }
@@ -434,6 +448,35 @@ impl Engine {
         self.put_keys(gone(Kind::Key).chain(gone(Kind::KeyUse)).collect(), now).await?;
         Ok(count)
     }
+}
+
+/// Whether there is room for another key. Whoever has the machine always finds some: for a key that takes others back.
+fn check_room(known: &Known, new: &NewKey, now: Timestamp) -> Result<(), Error> {
+    let is_rescue = new.right == Right::ALL && [OF_FILE, OF_COMMAND_LINE].contains(&new.created_by.as_str());
+    if is_rescue {
+        return Ok(());
+    }
+    let (mut all, mut of_tenant, mut kept_of_tenant) = (0, 0, 0);
+    for entry in known.keys.values() {
+        let is_good = usize::from(entry.key.state(now) == State::Active);
+        all += is_good;
+        if new.right.tenant.is_some() && entry.key.right.tenant == new.right.tenant {
+            of_tenant += is_good;
+            kept_of_tenant += 1;
+        }
+    }
+    if of_tenant >= KEYS_OF_TENANT_MAX || kept_of_tenant >= KEPT_OF_TENANT_MAX {
+        return Err(Error::TooManyKeysOfTenant);
+    }
+    match all >= KEYS_MAX {
+        true => Err(Error::TooManyKeys),
+        false => Ok(()),
+    }
+}
+
+/// Whether it could be brought in a file. One that is over is never forgotten, or the next start would make it again.
+fn is_admin_of_all(key: &Key) -> bool {
+    key.right.role == Role::Admin && key.right.tenant.is_none()
 }
 
 /// Others were quicker, again and again.

@@ -8,7 +8,10 @@ use jiff::SignedDuration;
 use punctual_domain::document::Kind;
 use punctual_domain::key::{Beyond, Key, KeyId, Refused, Right, Role, Seal, Shown};
 use punctual_domain::{Document, TenantId};
-use punctual_engine::keys::{BELIEVED, Denied, NewKey, OF_FILE, Scope};
+use punctual_engine::keys::{
+    BELIEVED, Denied, KEPT_OF_TENANT_MAX, KEYS_MAX, KEYS_OF_TENANT_MAX, NewKey, OF_COMMAND_LINE, OF_FILE,
+    Scope,
+};
 use punctual_engine::{Clock, Engine, Error, ManualClock, Node, Options};
 use punctual_store::{DocumentChange, Expected, Memory, PageRequest, Store};
 
@@ -98,6 +101,7 @@ async fn a_key_counts_at_once_where_it_is_made_and_within_a_second_elsewhere() {
     let world = World::shared();
     let (one, two) = (world.join(1).await, world.join(2).await);
     assert_eq!((one.engine.are_keys_needed(), two.engine.are_keys_needed()), (Ok(false), Ok(false)));
+    create(&one, Right::ALL).await;
     let (key, secret) = create(&one, right(Role::Operator, Some(TenantId::DEFAULT))).await;
     let good = Ok((Role::Operator, Some("default".to_string())));
     assert_eq!((one.engine.are_keys_needed(), shown(&one, &secret)), (Ok(true), good.clone()));
@@ -405,13 +409,104 @@ async fn a_key_of_a_file_is_there_once_and_never_again_when_it_was_revoked() {
 }
 
 #[tokio::test]
+async fn a_file_does_not_bring_back_a_key_that_was_made_otherwise_and_revoked() {
+    let world = World::new(Memory::new(16));
+    let one = world.join(1).await;
+    let (key, secret) = create(&one, Right::ALL).await;
+    one.engine.revoke_key(None, &key.id.to_string()).await.unwrap();
+    world.clock.advance(SignedDuration::from_hours(24 * 400));
+    assert_eq!(one.engine.forget_keys().await, Ok(0));
+    let of_file = NewKey { created_by: OF_FILE.into(), ..new(Right::ALL) };
+    let refused = one.engine.ensure_key(&secret, of_file).await;
+    assert_eq!(refused.unwrap_err(), Error::KeyRefused(Refused::Revoked(at("12:00:00"))));
+}
+
+#[tokio::test]
+async fn the_first_key_is_one_that_can_make_others() {
+    let world = World::shared();
+    let (one, two) = (world.join(1).await, world.join(2).await);
+    let short = Right { expires_at: Some(at("13:00:00")), ..Right::ALL };
+    for locks_out in [right(Role::Operator, None), right(Role::Admin, Some(TenantId::DEFAULT)), short] {
+        let refused = one.engine.create_key(new(locks_out), &Right::ALL).await;
+        assert_eq!(refused.unwrap_err(), Error::FirstKey, "{locks_out:?}");
+    }
+    assert_eq!((one.engine.are_keys_needed(), world.written(Kind::Key).await), (Ok(false), 0));
+    create(&one, Right::ALL).await;
+    // The other node has not looked yet.
+    assert_eq!(two.engine.are_keys_needed(), Ok(false));
+    create(&two, right(Role::Operator, None)).await;
+}
+
+/// Writes keys of a tenant behind everybody's back, so many that are good and so many that were revoked.
+async fn fill(world: &World, member: &Member, tenant: Option<TenantId>, good: usize, revoked: usize) {
+    let now = world.clock.now();
+    let begin = tenant.map_or(0, |tenant| u64::from(tenant.0) + 1) << 32;
+    let key = |n: usize| Key {
+        id: KeyId::new(begin + n as u64),
+        name: "one of many".into(),
+        right: right(Role::Viewer, tenant),
+        secrets: Vec::new(),
+        created_at: now,
+        created_by: "test".into(),
+        revoked_at: (n >= good).then_some(now),
+    };
+    let change = |key: Key| DocumentChange {
+        kind: Kind::Key,
+        tenant: tenant.unwrap_or(TenantId::NOBODY),
+        name: key.id.to_string(),
+        expect: Expected::Any,
+        body: Some(punctual_store::record::encode_key(&key).unwrap()),
+    };
+    world.store.put_documents((0..good + revoked).map(key).map(change).collect(), now).await.unwrap();
+    member.engine.read_keys().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_tenant_takes_no_room_of_others() {
+    let world = World::new(Memory::new(16));
+    let one = world.join(1).await;
+    create(&one, Right::ALL).await;
+    let tenant = async |name: &str| {
+        world.store.put_tenant(&name.parse().unwrap(), world.clock.now()).await.unwrap().id
+    };
+    let (many, busy) = (tenant("many").await, tenant("busy").await);
+    let viewer = |tenant| new(right(Role::Viewer, tenant));
+    let all = &Right::ALL;
+    // Those that are over do not count among the good ones.
+    fill(&world, &one, Some(many), KEYS_OF_TENANT_MAX - 1, 500).await;
+    one.engine.create_key(viewer(Some(many)), all).await.unwrap();
+    let refused = one.engine.create_key(viewer(Some(many)), all).await;
+    assert_eq!(refused.unwrap_err(), Error::TooManyKeysOfTenant);
+    // But are not made without end either.
+    fill(&world, &one, Some(busy), 0, KEPT_OF_TENANT_MAX).await;
+    let refused = one.engine.create_key(viewer(Some(busy)), all).await;
+    assert_eq!(refused.unwrap_err(), Error::TooManyKeysOfTenant);
+    one.engine.create_key(viewer(Some(TenantId::DEFAULT)), all).await.unwrap();
+    one.engine.create_key(viewer(None), all).await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_has_the_machine_makes_a_key_also_when_there_are_too_many() {
+    let world = World::new(Memory::new(16));
+    let one = world.join(1).await;
+    create(&one, Right::ALL).await;
+    fill(&world, &one, None, KEYS_MAX, 0).await;
+    let refused = one.engine.create_key(new(Right::ALL), &Right::ALL).await;
+    assert_eq!(refused.unwrap_err(), Error::TooManyKeys);
+    let rescue = NewKey { created_by: OF_COMMAND_LINE.into(), ..new(Right::ALL) };
+    one.engine.create_key(rescue, &Right::ALL).await.unwrap();
+    let of_file = NewKey { created_by: OF_FILE.into(), ..new(Right::ALL) };
+    one.engine.ensure_key(&Shown::new(KeyId::new(77), [9; 32]), of_file).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_key_that_has_been_over_for_long_is_forgotten_and_keys_stay_in_force() {
     let world = World::new(Memory::new(16));
     let one = world.join(1).await;
-    let mut short = Right::ALL;
-    short.expires_at = Some(at("13:00:00"));
+    let (admin, _) = create(&one, Right::ALL).await;
+    let short = Right { expires_at: Some(at("13:00:00")), ..right(Role::Viewer, None) };
     let (expired, secret) = create(&one, short).await;
-    let (kept, kept_secret) = create(&one, Right::ALL).await;
+    let (kept, kept_secret) = create(&one, right(Role::Operator, None)).await;
     shown(&one, &secret).unwrap();
     assert_eq!(one.engine.write_key_uses().await, Ok(1));
     world.clock.advance(SignedDuration::from_hours(24 * 30));
@@ -419,14 +514,17 @@ async fn a_key_that_has_been_over_for_long_is_forgotten_and_keys_stay_in_force()
     assert_eq!(one.engine.forget_keys().await, Ok(0));
     world.clock.advance(SignedDuration::from_hours(2));
     assert_eq!(one.engine.forget_keys().await, Ok(1));
-    assert_eq!((world.written(Kind::Key).await, world.written(Kind::KeyUse).await), (1, 0));
+    assert_eq!((world.written(Kind::Key).await, world.written(Kind::KeyUse).await), (2, 0));
     let id = expired.id.to_string();
     assert_eq!(one.engine.key(None, &id).await.unwrap_err(), Error::KeyNotFound(id));
-    assert_eq!(shown(&one, &kept_secret), Ok((Role::Admin, None)));
-    one.engine.revoke_key(None, &kept.id.to_string()).await.unwrap();
+    assert_eq!(shown(&one, &kept_secret), Ok((Role::Operator, None)));
+    for over in [kept.id, admin.id] {
+        one.engine.revoke_key(None, &over.to_string()).await.unwrap();
+    }
     world.clock.advance(SignedDuration::from_hours(24 * 31));
-    assert_eq!((one.engine.forget_keys().await, world.written(Kind::Key).await), (Ok(1), 0));
-    assert_eq!(one.engine.are_keys_needed(), Ok(true), "also without any key");
+    assert_eq!(one.engine.forget_keys().await, Ok(1), "an admin of all tenants is not forgotten");
+    assert_eq!(one.engine.keys(None, PageRequest::first(9)).await.unwrap().items[0].key.id, admin.id);
+    assert_eq!(one.engine.are_keys_needed(), Ok(true), "also without any key that is good");
     let again = engine(world.store.clone(), world.clock.clone(), 3);
     again.read_keys().await.unwrap();
     assert_eq!(again.are_keys_needed(), Ok(true), "and after a restart");

@@ -216,7 +216,9 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::KeyNotFound(_) => Code::KeyNotFound,
         EngineError::KeyBeyond(_) => Code::Forbidden,
         EngineError::KeyRefused(refused) => key_code(refused),
-        EngineError::KeyOver { .. } | EngineError::KeyTooWeak { .. } => Code::WrongState,
+        EngineError::KeyOver { .. } | EngineError::KeyTooWeak { .. } | EngineError::FirstKey => {
+            Code::WrongState
+        }
         EngineError::NoEntropy(_) => Code::Internal,
         EngineError::OperationNotFound(_) => Code::OperationNotFound,
         EngineError::CalendarNotFound(_) => Code::CalendarNotFound,
@@ -233,9 +235,10 @@ fn engine_problem(error: &EngineError) -> Problem {
         }
         EngineError::Overlap { .. } => Code::Overlap,
         EngineError::TooManyPending { .. } => Code::TooManyPending,
-        EngineError::TooManyLimits | EngineError::TooManyAlerts | EngineError::TooManyKeys => {
-            Code::InvalidRequest
-        }
+        EngineError::TooManyLimits
+        | EngineError::TooManyAlerts
+        | EngineError::TooManyKeys
+        | EngineError::TooManyKeysOfTenant => Code::InvalidRequest,
         EngineError::AlertNotFound(_) => Code::AlertNotFound,
         EngineError::ReservedType => {
             return wrong_fields(vec![FieldError::new("/type", "reserved", error.to_string())]);

@@ -177,7 +177,7 @@ async fn create_in(storage: Storage, spec: &KeySpec, tenant: Option<&str>) -> Re
     };
     engine.read_keys().await.map_err(failed)?;
     let right = Right { role: asked.role, tenant: id, expires_at: asked.expires_at };
-    let new = keys::NewKey { name: asked.name, right, created_by: "command line".into() };
+    let new = keys::NewKey { name: asked.name, right, created_by: keys::OF_COMMAND_LINE.into() };
     let (key, shown) = engine.create_key(new, &Right::ALL).await.map_err(failed)?;
     let tenant = tenant.filter(|_| id.is_some());
     Ok(NewKey { about: Key::new(&key, tenant, None, engine.now()), key: shown.reveal() })

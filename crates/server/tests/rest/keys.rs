@@ -75,6 +75,17 @@ fn names(page: &Value) -> Vec<&str> {
 async fn the_first_key_locks_the_door_and_is_shown_once() {
     let world = World::of_keys().await;
     world.call("GET /v1/jobs", "").await.expect(200);
+    // One that makes no others would lock everybody out.
+    for body in [
+        r#"{"name":"ci","role":"operator"}"#,
+        r#"{"name":"ci","role":"admin","tenant":"default"}"#,
+        r#"{"name":"ci","role":"admin","expires_after":"PT1H"}"#,
+    ] {
+        let reply = world.call("POST /v1/keys", body).await;
+        assert_eq!(reply.problem(), (409, "wrong_state".into()), "{body}");
+        assert!(reply.text.contains("punctual key create"), "{}", reply.text);
+    }
+    world.call("GET /v1/jobs", "").await.expect(200);
     let made = world.call("POST /v1/keys", r#"{"name":"ops","role":"admin"}"#).await;
     let location = made.header("location").to_string();
     let made = made.expect(201);
