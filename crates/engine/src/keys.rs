@@ -60,6 +60,9 @@ const FORGET_EVERY: SignedDuration = SignedDuration::from_hours(1);
 /// The document that counts changes.
 const CHANGES: &str = "changes";
 
+/// What a key is called that cannot be read.
+const UNREADABLE: &str = "cannot be read by this version, and opens nothing";
+
 /// Who made a key that `serve` was given in a file.
 pub const OF_FILE: &str = "admin-key-file";
 
@@ -139,7 +142,11 @@ impl Engine {
         let mut items = Vec::with_capacity(found.len());
         for document in found.iter().take(page.limit) {
             let last = used.get(&(document.tenant, document.name.as_str()));
-            items.push(self.listed(document, last.copied())?);
+            match self.listed(document, last.copied()) {
+                Ok(listed) => items.push(listed),
+                // The others are no worse for it.
+                Err(error) => tracing::error!(error = %chain(&error), "a key is left out of the list"),
+            }
         }
         let next = found.get(page.limit.saturating_sub(1)).filter(|_| found.len() > page.limit);
         Ok(Page { items, next: next.map(|last| (last.tenant, last.name.clone())) })
@@ -180,6 +187,9 @@ impl Engine {
         let key = self
             .change_key(scope, &found.name, |key, now| {
                 by.may_give(&key.right)?;
+                if key.secrets.is_empty() {
+                    return Err(Error::KeyOver { state: "unreadable" });
+                }
                 match key.state(now) {
                     State::Active => {
                         key.rotate(hash, overlap, now);
@@ -234,7 +244,7 @@ impl Engine {
     ) -> Result<Key, Error> {
         for _ in 0..TRIES {
             let (document, now) = (self.find_key(scope, id).await?, self.clock.now());
-            let old = decode_key(&document)?;
+            let old = read_key(&document)?;
             let mut key = old.clone();
             change(&mut key, now)?;
             if key == old {
@@ -307,7 +317,7 @@ impl Engine {
 
     /// What this node saw counts as well: it is written a minute later at most.
     fn listed(&self, document: &Document, used: Option<&Document>) -> Result<Listed, Error> {
-        let key = decode_key(document)?;
+        let key = read_key(document)?;
         let written = used.map(decode_key_use).transpose()?;
         let known = self.keyring.known();
         let seen = known.keys.get(&key.id).map_or(0, |entry| entry.used.last.load(Ordering::Relaxed));
@@ -361,10 +371,9 @@ impl Engine {
             after = page.last().map(|last| (last.tenant, last.name.clone()));
             let is_last = page.len() < PAGE;
             for document in page {
-                match decode_key(&document) {
+                match read_key(&document) {
                     Ok(key) => keys.push(key),
-                    // It opens nothing; the others do.
-                    Err(error) => tracing::error!(error = %chain(&error), "a key cannot be read"),
+                    Err(error) => tracing::error!(error = %chain(&error), "this is no key"),
                 }
             }
             if is_last {
@@ -448,6 +457,27 @@ impl Engine {
         self.put_keys(gone(Kind::Key).chain(gone(Kind::KeyUse)).collect(), now).await?;
         Ok(count)
     }
+}
+
+/// Reads a key. One that this version cannot read opens nothing here, but is there: it is seen, and can be revoked. What it may do
+/// elsewhere is not known, so it is taken for everything.
+fn read_key(document: &Document) -> Result<Key, Error> {
+    let error = match decode_key(document) {
+        Ok(key) => return Ok(key),
+        Err(error) => error,
+    };
+    tracing::error!(error = %chain(&error), "a key cannot be read");
+    let Ok(id) = document.name.parse() else { return Err(error.into()) };
+    let tenant = Some(document.tenant).filter(|tenant| *tenant != TenantId::NOBODY);
+    Ok(Key {
+        id,
+        name: UNREADABLE.into(),
+        right: Right { role: Role::Admin, tenant, expires_at: None },
+        secrets: Vec::new(),
+        created_at: document.updated_at,
+        created_by: "unknown".into(),
+        revoked_at: None,
+    })
 }
 
 /// Whether there is room for another key. Whoever has the machine always finds some: for a key that takes others back.

@@ -546,5 +546,17 @@ async fn a_key_that_cannot_be_read_opens_nothing_and_closes_nothing_else() {
     one.engine.read_keys().await.unwrap();
     assert_eq!(shown(&one, &secret), Ok((Role::Admin, None)));
     assert_eq!(shown(&one, &Shown::new(KeyId::new(0xff), [1; 32])), Err(Denied::Refused(Refused::Unknown)));
+    // It is seen, gets no secret, and can be taken back: another version may read it.
+    let page = one.engine.keys(None, PageRequest::first(10)).await.unwrap();
+    let mut ids: Vec<KeyId> = page.items.iter().map(|listed| listed.key.id).collect();
+    ids.sort();
+    let mut expected = [key.id, KeyId::new(0xff)];
+    expected.sort();
+    assert_eq!(ids, expected);
+    let id = "00000000000000ff";
+    let rotated = one.engine.rotate_key(None, id, seconds(1), &Right::ALL).await;
+    assert_eq!(rotated.unwrap_err(), Error::KeyOver { state: "unreadable" });
+    one.engine.revoke_key(None, id).await.unwrap();
+    assert_eq!(one.engine.key(None, id).await.unwrap().key.revoked_at, Some(at("12:00:00")));
     one.engine.revoke_key(None, &key.id.to_string()).await.unwrap();
 }
