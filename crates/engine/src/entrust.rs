@@ -142,6 +142,11 @@ impl Engine {
         Ok(token)
     }
 
+    /// Whether a token was given out for an attempt of this run, and its time is not over. Asks no store.
+    pub fn check_token(&self, run: RunId, text: &str) -> Result<(), Error> {
+        self.token(run, text).map(|_| ())
+    }
+
     /// A sign of life of a receiver, with what it says of its attempt.
     pub async fn hear(&self, id: RunId, token: &str, saying: Saying) -> Result<Heard, Error> {
         let token = self.token(id, token)?;

@@ -1,15 +1,16 @@
 //! Receivers that report later: signs of life and the end of an attempt, under the token that the call had.
 //!
-//! No key is asked for: whoever has the token may do this one thing. Browsers do not send it by themselves, so that a page of another
+//! No key is asked for: whoever has the token may do this one thing, and whoever has none is not listened to: it is looked at before the
+//! body is read. Browsers do not send it by themselves, so that a page of another
 //! origin cannot make them.
 
-use axum::extract::Path;
+use axum::extract::{FromRequest, Path, Request};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use punctual_api::read;
 use punctual_api::report::{AttemptEnd, AttemptHeard, AttemptHeartbeat, TOKEN_HEADER};
 use punctual_api::worker::ResultTaken;
-use punctual_domain::Outcome as AttemptOutcome;
+use punctual_domain::{Outcome as AttemptOutcome, RunId};
 use punctual_engine::entrust::{Heard, Saying};
 use punctual_engine::pull::End;
 
@@ -21,9 +22,10 @@ use crate::runs::run_id;
 
 type Outcome = Result<Answer, Error>;
 
-pub(crate) async fn heartbeat(call: Call, Path(id): Path<String>, LongText(text): LongText) -> Outcome {
+pub(crate) async fn heartbeat(call: Call, Path(id): Path<String>, request: Request) -> Outcome {
     call.query.check()?;
     let id = run_id(&id)?;
+    let text = body(&call, id, request).await?;
     let note = read_or_default::<AttemptHeartbeat>(&text)?.to_domain(id)?;
     let saying =
         note.map(|note| Saying { progress: note.progress, checkpoint: note.checkpoint, lines: note.lines });
@@ -34,9 +36,10 @@ pub(crate) async fn heartbeat(call: Call, Path(id): Path<String>, LongText(text)
     }))
 }
 
-pub(crate) async fn complete(call: Call, Path(id): Path<String>, LongText(text): LongText) -> Outcome {
+pub(crate) async fn complete(call: Call, Path(id): Path<String>, request: Request) -> Outcome {
     call.query.check()?;
     let id = run_id(&id)?;
+    let text = body(&call, id, request).await?;
     let end = read::read::<AttemptEnd>(&text)?.to_domain(id)?;
     let end = End {
         // Another one was refused.
@@ -54,6 +57,13 @@ pub(crate) async fn complete(call: Call, Path(id): Path<String>, LongText(text):
         state: Some(run.state.as_str().into()),
         problem: None,
     }))
+}
+
+/// The body of a request that has a token for the run.
+async fn body(call: &Call, id: RunId, request: Request) -> Result<String, Error> {
+    call.shared.engine.check_token(id, token(&call.headers))?;
+    let LongText(text) = LongText::from_request(request, &call.shared).await?;
+    Ok(text)
 }
 
 /// The token of a request; nothing is none.

@@ -1,5 +1,10 @@
 //! Receivers that report later: the policy, what a run that waits for its report looks like, and what is taken under a token.
 
+use std::convert::Infallible;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http_body_util::channel::Channel;
 use punctual_domain::attempt::Outcome;
 use punctual_domain::token::{Key, Token};
 use punctual_domain::work::Held;
@@ -7,7 +12,7 @@ use punctual_domain::{Receiver, RunId};
 use punctual_engine::Clock as _;
 use serde_json::{Value, json};
 
-use crate::world::{Reply, World};
+use crate::world::{Reply, World, request};
 
 fn key() -> Key {
     Key::new([5; 32])
@@ -114,6 +119,28 @@ async fn a_token_is_for_its_run_and_its_time() {
         let refused = send(&world, what, &run, &token, &body).await;
         assert_eq!(refused.problem(), (401, "token_expired".into()));
     }
+}
+
+#[tokio::test]
+async fn who_has_no_token_is_not_listened_to_and_learns_nothing_of_tenants() {
+    let world = world().await;
+    world.call("POST /v1/tenants", r#"{"name":"acme"}"#).await.expect(201);
+    let (run, token) = entrusted(&world, "").await;
+    for what in ["heartbeat", "complete"] {
+        let line = format!("POST /v1/runs/{run}/{what}");
+        for tenant in ["default", "acme", "nobody"] {
+            let headers = [("punctual-tenant", tenant), ("punctual-completion-token", "x")];
+            // A body that never ends is not waited for.
+            let (sender, channel) = Channel::<Bytes, Infallible>::new(1);
+            let reply = world.send(request(&line, &headers, Body::new(channel))).await;
+            assert_eq!(reply.problem(), (401, "token_invalid".into()), "{tenant}");
+            drop(sender);
+        }
+    }
+    // Whoever has one is told what it is for, whatever tenant they name.
+    let headers = [("punctual-tenant", "nobody"), ("punctual-completion-token", token.as_str())];
+    let done = r#"{"outcome":"succeeded"}"#;
+    world.call_with(&format!("POST /v1/runs/{run}/complete"), &headers, done).await.expect(200);
 }
 
 #[tokio::test]
