@@ -63,20 +63,37 @@ pub(crate) async fn list(mut call: Call) -> Outcome {
     let page = call.query.page();
     call.query.check()?;
     let page = call.shared.engine.operations(&filter, page).await?;
-    let items: Vec<Operation> = page.items.iter().map(Operation::from).collect();
+    // A page may have fewer, and still a next one.
+    let items = page.items.iter().filter(|operation| !is_hidden(&call, operation));
+    let items: Vec<Operation> = items.map(Operation::from).collect();
     Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
 }
 
 pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
     call.query.check()?;
-    let operation = call.shared.engine.operation(call.tenant, operation_id(&id)?).await?;
+    let operation = find(&call, operation_id(&id)?).await?;
     Ok(Answer::ok(&Operation::from(&operation)))
+}
+
+/// An operation that the caller may see.
+async fn find(call: &Call, id: OperationId) -> Result<domain::Operation, Error> {
+    let operation = call.shared.engine.operation(call.tenant, id).await?;
+    match is_hidden(call, &operation) {
+        true => Err(EngineError::OperationNotFound(id.to_string()).into()),
+        false => Ok(operation),
+    }
+}
+
+/// Moves of shards are about all tenants, whichever they were asked for under: a key of one tenant neither sees nor stops them.
+fn is_hidden(call: &Call, operation: &domain::Operation) -> bool {
+    call.caller.tenant.is_some() && matches!(operation.kind, Kind::MoveShards(_))
 }
 
 pub(crate) async fn cancel(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
     call.query.check()?;
     let id = operation_id(&id)?;
     once(&call, &text, async {
+        find(&call, id).await?;
         let operation = call.shared.engine.cancel_operation(call.tenant, id).await?;
         Ok(Answer::ok(&Operation::from(&operation)))
     })

@@ -7,6 +7,9 @@ use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::channel::Channel;
 use jiff::SignedDuration;
+use punctual_domain::TenantId;
+use punctual_domain::id::ShardId;
+use punctual_domain::operation::{Kind, MoveShards};
 use punctual_engine::{Node, Options};
 use punctual_rpc::v1;
 use punctual_rpc::v1::workers_client::WorkersClient;
@@ -211,6 +214,28 @@ async fn nobody_rotates_their_way_to_more_than_they_have() {
         let body = format!(r#"{{"name":"h","role":"viewer","expires_after":"{expires}"}}"#);
         assert_eq!(all.by(who, "POST /v1/keys", &body).await.status, status, "{expires}");
     }
+}
+
+#[tokio::test]
+async fn a_key_of_one_tenant_neither_sees_nor_stops_a_move_of_shards() {
+    let all = Keyed::new().await;
+    let spec = r#"{"name":"d","role":"admin","tenant":"default"}"#;
+    let ours = bearer(&all.as_admin("POST /v1/keys", spec).await.expect(201));
+    let kind = Kind::MoveShards(MoveShards { shards: vec![ShardId(1)], to: 1 });
+    let engine = &all.world.engine;
+    let moving = engine.start_operation(TenantId::DEFAULT, kind, None, |_, _| ()).await.unwrap();
+    let path = format!("/v1/operations/{}", moving.id);
+    for line in [format!("GET {path}"), format!("POST {path}/cancel")] {
+        assert_eq!(all.by(&ours, &line, "").await.problem(), (404, "operation_not_found".into()), "{line}");
+    }
+    assert_eq!(all.by(&ours, "GET /v1/operations", "").await.expect(200)["items"], json!([]));
+    assert_eq!(
+        all.as_admin("GET /v1/operations", "").await.expect(200)["items"].as_array().unwrap().len(),
+        1
+    );
+    let shown = all.as_admin(&format!("GET {path}"), "").await.expect(200);
+    assert_eq!(shown["state"], "running");
+    all.as_admin(&format!("POST {path}/cancel"), "").await.expect(200);
 }
 
 #[tokio::test]
