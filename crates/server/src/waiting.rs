@@ -1,4 +1,4 @@
-//! What a server answers that has no store yet: it lives, it is not ready, and why.
+//! What a server answers that has no store yet: it lives, it is not ready and, to this machine alone, why. Keys are in the store.
 
 use std::sync::Arc;
 
@@ -8,14 +8,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::HeaderValue;
 
+use crate::access::Loopback;
 use crate::error::Error;
 use crate::front;
-use crate::meta::{livez, readiness};
+use crate::meta::{livez, readiness, told};
 use crate::state::Health;
 
-/// Answers until [`crate::router`] can: probes as that does, everything else with 503 and what is not well.
+/// Answers until [`crate::router`] can: probes as that does, everything else with 503 and what is not well. To be served like that.
 pub fn waiting(health: Arc<dyn Health>) -> Router {
-    let ready = |State(health): State<Arc<dyn Health>>| async move { readiness(&*health) };
+    let ready = |State(health): State<Arc<dyn Health>>, request: Request| async move {
+        readiness(told(&*health, &Loopback, &request))
+    };
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(ready))
@@ -30,8 +33,11 @@ pub fn waiting(health: Arc<dyn Health>) -> Router {
 }
 
 async fn not_started(State(health): State<Arc<dyn Health>>, request: Request) -> Response {
-    let reasons: Vec<String> =
-        health.ready().into_iter().filter(|check| !check.is_ok).filter_map(|check| check.detail).collect();
+    let checks = told(&*health, &Loopback, &request).into_iter();
+    let reasons: Vec<String> = checks
+        .filter(|check| !check.is_ok)
+        .map(|check| check.detail.unwrap_or_else(|| format!("{} is not ready yet", check.name)))
+        .collect();
     let mut response = Error::NotStarted(reasons.join("; ")).into_response();
     if let Some(id) = front::request_id(&request) {
         response.extensions_mut().insert(id);

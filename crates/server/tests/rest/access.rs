@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use punctual_server::{Needs, Role, TABLE};
+use tower::ServiceExt;
 
 use crate::world::{World, request};
 
@@ -94,6 +95,19 @@ async fn probes_are_open_and_say_what_is_wrong() {
     world.health.0.store(true, Ordering::Relaxed);
     let draining = world.call_with("GET /readyz", &[("host", "10.1.2.3")], "").await.expect(503);
     assert_eq!((&draining["is_ready"], &draining["checks"][1]["name"]), (&false.into(), &"draining".into()));
+    let waiting = punctual_server::waiting(world.health.clone());
+    for (host, is_told) in [("127.0.0.1:8080", true), ("10.1.2.3", false)] {
+        // Why is for whoever would be let in; also while the server has no store.
+        for line in ["GET /readyz", "GET /v1/jobs"] {
+            let asked = request(line, &[("host", host)], Body::empty());
+            let answer = waiting.clone().oneshot(asked).await.unwrap().into_body();
+            let text = axum::body::to_bytes(answer, usize::MAX).await.unwrap();
+            let text = String::from_utf8(text.to_vec()).unwrap();
+            assert_eq!(text.contains("told to stop"), is_told, "{line}: {text}");
+        }
+        let reply = world.call_with("GET /readyz", &[("host", host)], "").await;
+        assert_eq!(reply.text.contains("told to stop"), is_told, "{}", reply.text);
+    }
     assert_eq!(world.call("GET /metrics", "").await.text, "punctual_up 1\n");
     assert_eq!(world.get("/v1/version").await["version"], "1.2.3");
 }

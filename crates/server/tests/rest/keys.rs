@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -112,6 +113,18 @@ async fn the_first_key_locks_the_door_and_is_shown_once() {
     let page = page.expect(200);
     assert_eq!((names(&page), &page["items"][0]["state"]), (vec!["ops"], &json!("active")));
     assert_eq!(page["items"][0]["last_used_at"], json!("2026-01-01T12:00:00Z"));
+}
+
+#[tokio::test]
+async fn why_the_server_is_not_ready_is_told_to_who_has_a_key() {
+    let all = Keyed::new().await;
+    all.world.health.0.store(true, Ordering::Relaxed);
+    let reply = all.world.call("GET /readyz", "").await;
+    assert!(!reply.text.contains("told to stop"), "{}", reply.text);
+    let checks = reply.expect(503)["checks"].clone();
+    assert_eq!((&checks[1]["name"], &checks[1]["is_ok"]), (&json!("draining"), &json!(false)));
+    let reply = all.as_acme("GET /readyz", "").await;
+    assert!(reply.text.contains("told to stop"), "{}", reply.text);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! every few seconds; what nobody can wait out (a wrong password, an unknown database, a newer schema) ends the server at
 //! once.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -72,7 +73,8 @@ impl Waiting {
                 // Without a sender there is nobody to wait for.
                 let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
             };
-            let served = axum::serve(again, router).with_graceful_shutdown(told).await;
+            let service = router.into_make_service_with_connect_info::<SocketAddr>();
+            let served = axum::serve(again, service).with_graceful_shutdown(told).await;
             if let Err(error) = served {
                 tracing::warn!(%error, "probes are not answered until the server has started");
             }
