@@ -1,5 +1,7 @@
 //! Keys of the API on the wire: what is asked for, what is shown of them, and the one answer with the secret.
 
+use std::fmt;
+
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::key::{Key as DomainKey, Role};
 use serde::{Deserialize, Serialize};
@@ -81,7 +83,7 @@ pub struct Key {
 }
 
 /// A key as it was made, or rotated: with what proves it, this once.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NewKey {
     /// The key.
     #[serde(flatten)]
@@ -89,6 +91,13 @@ pub struct NewKey {
     /// What is sent as `Authorization: Bearer`. It is not stored and cannot be shown again.
     #[schema(example = "pk_3f2a…_9c41…")]
     pub key: String,
+}
+
+impl fmt::Debug for NewKey {
+    /// Without what proves it: logs are read by others.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewKey").field("about", &self.about).finish_non_exhaustive()
+    }
 }
 
 /// A new key as it can be made.
@@ -238,6 +247,16 @@ mod tests {
             let pointers: Vec<&str> = errors.iter().map(|error| error.pointer.as_str()).collect();
             assert_eq!(pointers.join(" "), wrong, "{text}");
         }
+    }
+
+    #[test]
+    fn what_proves_a_key_is_not_printed_by_accident() {
+        let text = r#"{"id":"a1","name":"ci","role":"worker","tenant":null,"state":"active",
+            "created_at":"2026-01-01T12:00:00Z","created_by":"x","key":"pk_a1_5ec2e7"}"#;
+        let made: NewKey = serde_json::from_str(text).unwrap();
+        assert_eq!(made.key, "pk_a1_5ec2e7");
+        let printed = format!("{made:?} {made:#?}");
+        assert!(printed.contains("a1") && !printed.contains("5ec2e7"), "{printed}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! so whoever names another server has no context. Kept in `$XDG_CONFIG_HOME/punctual/config.toml`, for its owner alone to read.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -104,12 +105,22 @@ pub(crate) struct Settings {
 }
 
 /// Where a key is. It is never an argument, which others on the machine could read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum KeyFrom {
     /// Said by a flag, the environment or the context, each of which is named if the file is of no use.
     File { said_by: &'static str, path: PathBuf },
     /// The environment has the key itself.
     Environment(String),
+}
+
+impl fmt::Debug for KeyFrom {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyFrom::File { said_by, path } => write!(f, "{said_by} {}", path.display()),
+            KeyFrom::Environment(_) => f.write_str("PUNCTUAL_KEY"),
+        }
+    }
 }
 
 /// What was said on the command line.
@@ -378,6 +389,14 @@ mod tests {
             assert_eq!(said, expected, "{flags:?} {environment:?}");
         }
         assert_eq!(chosen(&[], &[], Config::default()).expect("settings"), "http://127.0.0.1:7171 -");
+    }
+
+    #[test]
+    fn a_key_is_not_printed_by_accident() {
+        let environment = |name: &str| (name == "PUNCTUAL_KEY").then(|| "pk_1_5ec2e7".to_string());
+        let settings = settings(&Flags::default(), &environment, || Ok(Config::default())).expect("settings");
+        let printed = format!("{settings:?}");
+        assert!(printed.contains("PUNCTUAL_KEY") && !printed.contains("5ec2e7"), "{printed}");
     }
 
     #[test]

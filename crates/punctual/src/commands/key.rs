@@ -45,7 +45,8 @@ enum Command {
   punctual key create ops --role admin --store postgres://user@host/database --save ops.key
   punctual key create shop-workers --role worker --tenant shop --expires 720h --key-file ops.key
 
-With --data no server may run on the directory, and with --store any number may: they follow within a second.")]
+With --data no server may run on the directory, and with --store any number may: they follow within a second. Both take
+the tenant from --tenant alone. The first key is one of an admin of all tenants without an end: it makes the others.")]
     Create {
         /// What people call it
         name: String,
@@ -117,7 +118,7 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
             };
             match storage {
                 Some(storage) => {
-                    let created = create_in(storage, &spec, remote.tenant()?.as_deref()).await?;
+                    let created = create_in(storage, &spec, remote.own_tenant()).await?;
                     let text = serde_json::to_string(&created).context("write the key")?;
                     give(remote, created, &text, file)
                 }
@@ -190,27 +191,44 @@ fn unread(unread: Unread) -> Failure {
     })
 }
 
-/// A file that is not there yet, made before the key is: one that cannot be kept is not asked for.
-fn new_file(path: &Path) -> Result<(std::fs::File, &Path), Failure> {
+/// A file that was not there, made before the key is: one that cannot be kept is not asked for. It goes again if there is no key.
+struct NewFile<'a> {
+    file: std::fs::File,
+    path: &'a Path,
+    is_written: bool,
+}
+
+fn new_file(path: &Path) -> Result<NewFile<'_>, Failure> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    file.map(|file| (file, path))
+    file.map(|file| NewFile { file, path, is_written: false })
         .map_err(|error| Failure::Input(format!("--save {}: {error}", path.display())))
 }
 
+impl NewFile<'_> {
+    /// Writes the key. What is there of it stays, whatever happens: it is the only copy.
+    fn write(&mut self, key: &str) -> std::io::Result<()> {
+        self.is_written = true;
+        writeln!(self.file, "{key}")?;
+        self.file.sync_all()
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        if !self.is_written {
+            // Nobody is helped by hearing that an empty file stays.
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
+}
+
 /// Shows a key, or writes it into its file.
-fn give(
-    remote: &Remote,
-    created: NewKey,
-    text: &str,
-    file: Option<(std::fs::File, &Path)>,
-) -> Result<(), Failure> {
+fn give(remote: &Remote, created: NewKey, text: &str, file: Option<NewFile<'_>>) -> Result<(), Failure> {
     let NewKey { about, key } = created;
     let saved = match file {
-        Some((mut file, path)) => {
-            writeln!(file, "{key}")
-                .and_then(|()| file.sync_all())
-                .with_context(|| format!("write {}", path.display()))?;
-            Some(path)
+        Some(mut file) => {
+            file.write(&key).with_context(|| format!("write {}", file.path.display()))?;
+            Some(file.path)
         }
         None => None,
     };

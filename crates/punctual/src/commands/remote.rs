@@ -97,6 +97,11 @@ impl Remote {
         Ok(self.settings()?.tenant)
     }
 
+    /// The tenant that this command names itself: what a context or the environment says is meant for a server.
+    pub(crate) fn own_tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
     /// The name of the tenant.
     pub(crate) fn tenant_name(&self) -> Result<String, Failure> {
         Ok(self.tenant()?.unwrap_or_else(|| "default".into()))
