@@ -46,6 +46,17 @@ def test_a_key_is_taken_from_the_environment_unless_one_is_given(monkeypatch: py
     assert shown(key="pk_3_4") == "Bearer pk_3_4"
     monkeypatch.setenv("PUNCTUAL_KEY", "")
     assert shown() is None
+    # As it is read from a file.
+    assert shown(key="pk_3_4\n") == "Bearer pk_3_4"
+    monkeypatch.setenv("PUNCTUAL_KEY", " pk_1_2\r\n")
+    assert shown() == "Bearer pk_1_2"
+
+
+@pytest.mark.parametrize("key", ["pk_1_5ec2e7\npk_3_4", "pk_1_5ec2e7 x", "pk_1_5ec2e7\u20ac", "5ec2e7\x00"])
+def test_what_is_no_key_is_refused_and_not_repeated(key: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        Client("http://127.0.0.1:1", key=key)
+    assert "not a key" in str(raised.value) and "5ec2e7" not in repr(raised.value)
 
 
 def test_a_refusal_is_raised_with_every_wrong_field() -> None:

@@ -19,7 +19,12 @@ export class Connection {
     }
     this.#base = serverUrl.replace(/\/+$/, "");
     this.#headers = { accept: "application/json", "user-agent": "punctual-typescript/0.1.0" };
-    const shown = key || process.env["PUNCTUAL_KEY"];
+    // A file that a key was read from ends with a line break.
+    const shown = (key || process.env["PUNCTUAL_KEY"] || "").trim();
+    if (shown && !/^[!-~]+$/.test(shown)) {
+      // What somebody put there may be a secret, and is not repeated.
+      throw new TypeError("that is not a key: one word that begins with `pk_`, as it was shown when it was created");
+    }
     if (shown) this.#headers["authorization"] = `Bearer ${shown}`;
     if (tenant !== undefined) this.#headers["punctual-tenant"] = tenant;
   }

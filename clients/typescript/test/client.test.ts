@@ -48,9 +48,22 @@ test("a key is taken from the environment unless one is given", async () => {
     process.env["PUNCTUAL_KEY"] = "pk_1_2";
     assert.equal(await shown(), "Bearer pk_1_2");
     assert.equal(await shown({ key: "pk_3_4" }), "Bearer pk_3_4");
+    // As it is read from a file.
+    assert.equal(await shown({ key: "pk_3_4\n" }), "Bearer pk_3_4");
+    process.env["PUNCTUAL_KEY"] = " pk_1_2\r\n";
+    assert.equal(await shown(), "Bearer pk_1_2");
   } finally {
     if (before === undefined) delete process.env["PUNCTUAL_KEY"];
     else process.env["PUNCTUAL_KEY"] = before;
+  }
+});
+
+test("what is no key is refused and not repeated", () => {
+  for (const key of ["pk_1_5ec2e7\npk_3_4", "pk_1_5ec2e7 x", "pk_1_5ec2e7\u20ac", "5ec2e7\x00"]) {
+    assert.throws(
+      () => new Client("http://127.0.0.1:1", { key }),
+      (error: Error) => error.message.includes("not a key") && !error.message.includes("5ec2e7"),
+    );
   }
 });
 

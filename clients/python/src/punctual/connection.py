@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 import threading
 from typing import Any, Mapping, Optional
@@ -19,6 +20,7 @@ from .wire import to_json
 
 IDLE_MAX = 4  # A worker claims, reports and sends heartbeats at the same time; one more is to spare.
 CONNECT_TIMEOUT = 5.0  # A server that does not take a connection by then is as good as down.
+_KEY = re.compile(r"[!-~]+")  # What goes into a header as it is.
 
 
 class Connections:
@@ -31,7 +33,11 @@ class Connections:
         self._host, self._port, self._is_tls = url.hostname, url.port, url.scheme == "https"
         self._prefix = url.path.rstrip("/")
         self._headers = {"Accept": "application/json", "User-Agent": "punctual-python/0.1.0"}
-        key = key or os.environ.get("PUNCTUAL_KEY")
+        # A file that a key was read from ends with a line break.
+        key = (key or os.environ.get("PUNCTUAL_KEY") or "").strip()
+        if key and not _KEY.fullmatch(key):
+            # What somebody put there may be a secret, and is not repeated.
+            raise ValueError("that is not a key: one word that begins with `pk_`, as it was shown when it was created")
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
         if tenant is not None:
