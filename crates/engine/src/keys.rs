@@ -1,14 +1,13 @@
-//! Keys of the API: made, listed, revoked, rotated, and kept up to date on every node.
+//! Keys of the API: made, listed, revoked, rotated, read, forgotten.
 //!
-//! Changed when an administrator asks; one duty asks the store whether others changed any, a few times a second where others may, another
-//! writes down when keys were used. Promise: a secret leaves this module once, in the answer to whoever asked for it, and is never stored; a change
-//! is a compare-and-set, so a key that was revoked stays so; of ten thousand keys one document is read to see that nothing has changed.
+//! Changed when an administrator asks, and read when a duty in `keeping` does. Promise: a secret leaves this module once, in the
+//! answer to whoever asked for it, and is never stored; a change is a compare-and-set, so a key that was revoked stays so; of ten thousand
+//! keys one document is read to see that nothing has changed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::document::Kind;
 use punctual_domain::id::TenantId;
@@ -20,7 +19,7 @@ use punctual_store::{DocumentChange, Expected, Page, PageRequest, Refused};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::keyring::{Change, Entry, Known, Used, place};
-use crate::pass::{Duty, Next, chain};
+use crate::pass::chain;
 
 pub use crate::keyring::{Admitted, BELIEVED, Denied, Pass};
 
@@ -39,23 +38,11 @@ const PAGE: usize = 1_000;
 /// A change that meets another one is tried again this often.
 const TRIES: usize = 5;
 
-/// How often the store is asked whether others changed keys: twice in the second after which a change counts everywhere.
-const LOOK_EVERY: SignedDuration = SignedDuration::from_millis(400);
-
-/// How often it is asked where nobody else changes keys, in case that a change was not heard of.
-const LOOK_ALONE_EVERY: SignedDuration = SignedDuration::from_secs(10);
-
-/// How often it is looked which keys were used.
-const NOTE_EVERY: SignedDuration = SignedDuration::from_secs(10);
-
 /// When a key was used is written at most so often.
 const USE_EVERY: SignedDuration = SignedDuration::from_secs(60);
 
 /// A key that has been over for so long is forgotten.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(30 * 24);
-
-/// How often such keys are looked for.
-const FORGET_EVERY: SignedDuration = SignedDuration::from_hours(1);
 
 /// The document that counts changes.
 const CHANGES: &str = "changes";
@@ -318,7 +305,8 @@ impl Engine {
     /// What this node saw counts as well: it is written a minute later at most.
     fn listed(&self, document: &Document, used: Option<&Document>) -> Result<Listed, Error> {
         let key = read_key(document)?;
-        let written = used.map(decode_key_use).transpose()?;
+        // What cannot be read of it hides no key.
+        let written = used.and_then(|used| decode_key_use(used).ok());
         let known = self.keyring.known();
         let seen = known.keys.get(&key.id).map_or(0, |entry| entry.used.last.load(Ordering::Relaxed));
         let seen = Timestamp::from_millisecond(seen).ok().filter(|_| seen > 0);
@@ -337,7 +325,7 @@ impl Engine {
     }
 
     /// Reads the keys anew if others changed them.
-    async fn refresh_keys(&self) -> Result<(), Error> {
+    pub(crate) async fn refresh_keys(&self) -> Result<(), Error> {
         let _reading = self.keyring.reading.lock().await;
         let now = self.clock.now();
         let changes = self.changes_of_keys().await?;
@@ -529,77 +517,5 @@ impl Drop for Unread<'_> {
             self.engine.keyring.unread.store(2, Ordering::SeqCst);
             self.engine.keyring.wakes.notify_one();
         }
-    }
-}
-
-/// The duty that keeps what this node knows current. It does nothing else: a write that hangs would hold up a revocation.
-pub(crate) struct Keeping {
-    engine: Arc<Engine>,
-    /// The store could not be asked.
-    is_cut_off: bool,
-}
-
-impl Keeping {
-    pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Keeping { engine, is_cut_off: false }
-    }
-}
-
-#[async_trait]
-impl Duty for Keeping {
-    const NAME: &'static str = "keys";
-
-    async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
-        let keyring = &self.engine.keyring;
-        // Taken before keys are read: who goes away meanwhile is not forgotten.
-        let unread = keyring.unread.swap(0, Ordering::SeqCst);
-        match self.engine.refresh_keys().await {
-            Ok(()) => {
-                keyring.unread.fetch_max(unread.saturating_sub(1), Ordering::SeqCst);
-                if std::mem::take(&mut self.is_cut_off) {
-                    tracing::info!("keys can be read again");
-                }
-            }
-            // Asked again as soon as ever: a revocation must not wait for a pause that has grown.
-            Err(error) => {
-                keyring.unread.fetch_max(unread, Ordering::SeqCst);
-                if !std::mem::replace(&mut self.is_cut_off, true) {
-                    let minutes = BELIEVED.as_mins();
-                    tracing::warn!(error = %chain(&error), minutes, "keys cannot be read; those that are known stay good for so long");
-                }
-            }
-        }
-        let is_asked = self.engine.store.is_shared() || keyring.unread.load(Ordering::SeqCst) > 0;
-        Ok(Next::At(now + if is_asked { LOOK_EVERY } else { LOOK_ALONE_EVERY }))
-    }
-}
-
-/// The duty that writes down which keys were used, and forgets those that have been over for long. Nobody waits for it.
-pub(crate) struct Noting {
-    engine: Arc<Engine>,
-    forget_at: Option<Timestamp>,
-}
-
-impl Noting {
-    pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Noting { engine, forget_at: None }
-    }
-}
-
-#[async_trait]
-impl Duty for Noting {
-    const NAME: &'static str = "key_uses";
-
-    async fn run_once(&mut self, now: Timestamp) -> Result<Next, Error> {
-        if let Err(error) = self.engine.write_key_uses().await {
-            tracing::debug!(error = %chain(&error), "when keys were used is written later");
-        }
-        if self.forget_at.is_none_or(|at| at <= now) {
-            self.forget_at = Some(now + FORGET_EVERY);
-            if let Err(error) = self.engine.forget_keys().await {
-                tracing::debug!(error = %chain(&error), "old keys are forgotten later");
-            }
-        }
-        Ok(Next::At(now + NOTE_EVERY))
     }
 }

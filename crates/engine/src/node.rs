@@ -23,7 +23,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::Epochs;
 use crate::firing::Firing;
-use crate::keys::{Keeping, Noting};
+use crate::keeping::{Keeping, Noting};
 use crate::lapse::Lapsing;
 use crate::limits::Advancing;
 use crate::look::{Looking, hear};

@@ -1,8 +1,8 @@
 //! Who may do what: every route says which role it needs, and nothing is allowed that is not said.
 //!
-//! Runs before every handler, and again when the body is there. Promise: as soon as there is a key, whoever calls needs one, also from this machine; until then only this
-//! machine is served, and only if the request was meant for it: a web page that makes a browser call us by another name, or from another
-//! origin, is refused. Nothing here reads the store.
+//! Runs before every handler, and again when the body is there. Promise: as soon as there is a key, whoever calls needs one, also from
+//! this machine; until then only this machine is served, and only if the request was meant for it: a web page that makes a browser call
+//! us by another name, or from another origin, is refused. Nothing here reads the store.
 
 use std::net::{IpAddr, SocketAddr};
 
