@@ -144,14 +144,21 @@ impl Client {
         self.call_empty(Call::new(Method::DELETE, path).of_version(version)).await
     }
 
-    /// Stops a job from firing.
-    pub async fn pause_job(&self, id: &str, pause: &Pause) -> Result<Answer<Job>, Error> {
-        self.call(Call::post(format!("{}/pause", JobRef::Id(id.into()).path())).body(pause)?).await
+    /// Stops a job from firing, if it still has the version.
+    pub async fn pause_job(
+        &self,
+        id: &str,
+        pause: &Pause,
+        version: Option<u32>,
+    ) -> Result<Answer<Job>, Error> {
+        let path = format!("{}/pause", JobRef::Id(id.into()).path());
+        self.call(Call::post(path).body(pause)?.of_version(version)).await
     }
 
-    /// Lets a job fire again.
-    pub async fn resume_job(&self, id: &str) -> Result<Answer<Job>, Error> {
-        self.call(Call::post(format!("{}/resume", JobRef::Id(id.into()).path()))).await
+    /// Lets a job fire again, if it still has the version.
+    pub async fn resume_job(&self, id: &str, version: Option<u32>) -> Result<Answer<Job>, Error> {
+        let path = format!("{}/resume", JobRef::Id(id.into()).path());
+        self.call(Call::post(path).of_version(version)).await
     }
 
     /// Runs a job now, outside its schedule.

@@ -236,7 +236,8 @@ fn what_changes_between_the_plan_and_the_answer_is_refused() {
     assert!(rest.contains("job `a`: somebody else has changed it since it was read"), "{rest}");
     let kept = asked.json(&["job", "get", "key:a"]);
     assert_eq!((&kept["schedule"]["every"], &kept["timeout"]), (&"PT1H".into(), &"PT9M".into()));
-    assert_eq!(asked.ends(&["job", "get", "key:old"]).0, 3, "the others are done");
+    assert!(rest.contains("1 more were not tried"), "{rest}");
+    assert_eq!(asked.ends(&["job", "get", "key:old"]).0, 0, "nothing is deleted while something was refused");
 }
 
 #[test]
@@ -251,4 +252,67 @@ fn a_pause_is_left_alone_unless_the_file_speaks_of_it() {
     let page = asked.says(&["apply", "-f", &resumed]);
     assert!(page.contains("paused: ") && page.contains("-> false"), "{page}");
     assert_eq!(asked.json(&["job", "get", "key:a"])["state"], "active");
+}
+
+#[test]
+fn nothing_to_apply_prunes_nothing() {
+    let asked = Asked::start();
+    let label = ["--label", "app=x", "--yes"];
+    asked.says(&["job", "create", "--key", "kept", "--every", "1h", "--discard", "--label", "app=x"]);
+    let empty = asked.fed(&["apply", "-f", "-", "--prune", "--label", "app=x", "--yes"], "");
+    assert_eq!(empty.status.code(), Some(2), "{}", text(&empty.stderr));
+    assert!(text(&empty.stderr).contains("has no document"), "{}", text(&empty.stderr));
+    asked.file("only.yaml", "kind: calendar\nname: c\nexclude_dates: ['12-25']\n");
+    let (code, said) = asked.ends(&[&["apply", "-f", "only.yaml", "--prune"], &label[..]].concat());
+    assert!(code == 2 && said.contains("without a single job"), "{code} {said}");
+    assert_eq!(asked.ends(&["job", "get", "key:kept"]).0, 0);
+}
+
+#[test]
+fn jobs_that_no_document_can_name_are_left_alone() {
+    let asked = Asked::start();
+    let keyless = asked.json(&["job", "create", "--every", "1h", "--discard", "--label", "app=x"]);
+    asked.file(
+        "a.yaml",
+        "kind: job\nkey: a\nlabels: {app: x}\nschedule: {every: 1h}\ntarget: {discard: {}}\n",
+    );
+    let output = asked.run(&["apply", "-f", "a.yaml", "--prune", "--label", "app=x", "--yes"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("1 jobs with the label have no key"), "{}", text(&output.stderr));
+    assert_eq!(asked.ends(&["job", "get", keyless["id"].as_str().unwrap()]).0, 0);
+}
+
+#[test]
+fn an_export_after_a_change_of_defaults_changes_no_job() {
+    let asked = Asked::start();
+    asked.says(&["job", "create", "--key", "old", "--every", "1h", "--discard"]);
+    asked.file("defaults.json", r#"{"deadline": "PT2H", "retention": {"last": 7}}"#);
+    asked.says(&["tenant", "defaults", "default", "-f", "defaults.json"]);
+    for full in [&[][..], &["--full"]] {
+        let exported = asked.says(&[&["export"][..], full].concat());
+        let output = asked.fed(&["apply", "-f", "-", "--dry-run", "--exit-code"], &exported);
+        assert_eq!(output.status.code(), Some(0), "{}\n{exported}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn headers_that_are_there_twice_do_not_keep_others_from_being_exported() {
+    let asked = Asked::start();
+    let twice = r#"{"key":"twice","schedule":{"every":"PT1H"},"target":{"http":{"url":"http://127.0.0.1:9000/","headers":{"X-A":"1","X-A":"2"}}}}"#;
+    let answer = asked.server.post("/v1/jobs", twice);
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    asked.says(&["job", "create", "--key", "other", "--every", "1h", "--discard"]);
+    assert!(asked.says(&["export"]).contains("key: other"));
+    assert!(asked.says(&["job", "list", "-o", "yaml"]).contains("twice"));
+}
+
+#[test]
+fn a_pause_that_is_over_asks_for_nothing() {
+    let asked = Asked::start();
+    let job = "kind: job\nkey: a\nschedule: {every: 1h}\ntarget: {discard: {}}\n";
+    let path =
+        asked.file("a.yaml", &format!("{job}paused: {{reason: move, until: '2020-01-01T00:00:00Z'}}\n"));
+    asked.says(&["apply", "-f", &path]);
+    assert_eq!(asked.json(&["job", "get", "key:a"])["state"], "active");
+    assert_eq!(asked.ends(&["apply", "-f", &path, "--exit-code"]).0, 0);
 }

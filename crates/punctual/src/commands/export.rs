@@ -62,7 +62,7 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
     let client = arguments.remote.client()?;
     let tzdb = tzdata::open(arguments.tzdata.as_deref())?;
     let tenant = arguments.remote.tenant_name()?;
-    let defaults = client.defaults(&tenant).await?;
+    let defaults = client.defaults(&tenant).await.map_err(|error| arguments.remote.of_tenant(error))?;
     let reading = Reading {
         tenant: &tenant,
         defaults: defaults.text(),
@@ -174,10 +174,17 @@ async fn jobs(
     Ok(())
 }
 
-/// What a job's owner meant.
+/// What a job's owner meant. A job of which that cannot be said is told.
 fn document(job: &Job, is_full: bool, reading: &Reading<'_>) -> Result<Node, Failure> {
     let whole = read(&job.spec)?;
-    let mut body = if is_full { whole } else { minimal(&whole, reading) };
+    let mut body =
+        if is_full { without_defaults(whole.clone(), &whole, reading) } else { minimal(&whole, reading) };
+    if shown(&body, reading).as_ref() != Some(&whole) {
+        let key = job.spec.key.as_deref().unwrap_or_default();
+        eprintln!(
+            "note: job `{key}` would not be the same if it were applied; look at what `apply --dry-run` says of it"
+        );
+    }
     body.take("key");
     if job.status.state == "paused" {
         let mut paused = job.status.paused.as_ref().map(read).transpose()?.unwrap_or_else(|| true.into());
@@ -190,13 +197,7 @@ fn document(job: &Job, is_full: bool, reading: &Reading<'_>) -> Result<Node, Fai
 /// A job without what it has anyway. Whatever cannot be left out without a difference stays.
 fn minimal(whole: &Node, reading: &Reading<'_>) -> Node {
     const MEANT: [&str; 6] = ["key", "labels", "schedule", "target", "payload", "links"];
-    let shown = |body: &Node| -> Option<Node> {
-        let mut body = body.clone();
-        body.set("kind", Kind::Job.as_str());
-        let place = Place { file: String::new(), line: 1, number: 1 };
-        let read = wanted::read(vec![Document { place, body }], reading).ok()?;
-        read.into_iter().next().map(|wanted| wanted.body)
-    };
+    let shown = |body: &Node| shown(body, reading);
     let is_meant = |name: &str| MEANT.contains(&name);
     let mut least = whole.clone();
     let unsaid: Vec<String> =
@@ -221,7 +222,39 @@ fn minimal(whole: &Node, reading: &Reading<'_>) -> Node {
         let is_same = shown(&tried).is_some_and(|tried| tried.get(name) == Some(own));
         least.set(name, if is_same { some } else { own.clone() });
     }
-    if shown(&least).as_ref() == Some(whole) { least } else { whole.clone() }
+    let least = without_defaults(least, whole, reading);
+    if shown(&least).as_ref() == Some(whole) {
+        least
+    } else {
+        without_defaults(whole.clone(), whole, reading)
+    }
+}
+
+/// A document as the server would show it; nothing if it would refuse it.
+fn shown(body: &Node, reading: &Reading<'_>) -> Option<Node> {
+    let mut body = body.clone();
+    body.set("kind", Kind::Job.as_str());
+    let place = Place { file: String::new(), line: 1, number: 1 };
+    let read = wanted::read(vec![Document { place, body }], reading).ok()?;
+    read.into_iter().next().map(|wanted| wanted.body)
+}
+
+/// A document that says `null` where the tenant's defaults would give the job something that it does not have: jobs keep what they have
+/// when defaults change.
+fn without_defaults(mut body: Node, whole: &Node, reading: &Reading<'_>) -> Node {
+    let Some(given) = shown(&body, reading) else { return body };
+    for (name, inner) in given.members() {
+        let Some(own) = whole.get(name) else {
+            body.set(name, Node::new(Value::Null));
+            continue;
+        };
+        for (member, _) in inner.members().iter().filter(|(member, _)| own.get(member).is_none()) {
+            let mut object = body.get(name).unwrap_or(own).clone();
+            object.set(member, Node::new(Value::Null));
+            body.set(name, object);
+        }
+    }
+    body
 }
 
 fn read(value: &impl serde::Serialize) -> Result<Node, Failure> {
@@ -325,6 +358,33 @@ mod tests {
         check("", defaults, "");
         check("timeout: 5m", defaults, "timeout: PT5M");
         check("retention: {days: 30, last: 5}", defaults, "retention: {last: 5}");
+    }
+
+    #[test]
+    fn what_a_job_does_not_have_is_not_given_to_it_by_defaults() {
+        let defaults = r#"{"deadline":"PT2H","retention":{"last":7},"schedule":{"spread":"PT1M"}}"#;
+        let (nothing, tzdb) = ("{}", Tzdb::bundled());
+        let reading = |defaults: &'static str| Reading {
+            tenant: "default",
+            defaults,
+            rules: Rules::new(&tzdb),
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let text = "kind: job\nkey: a\nschedule: {every: PT5S}\ntarget: {discard: {}}\n";
+        let documents = files::parse("f", text, false).expect("a document");
+        // Made before there were defaults.
+        let whole = wanted::read(documents, &reading(nothing)).expect("right").remove(0).body;
+        assert_ne!(shown(&whole, &reading(defaults)).as_ref(), Some(&whole), "the defaults would change it");
+        for exported in
+            [minimal(&whole, &reading(defaults)), without_defaults(whole.clone(), &whole, &reading(defaults))]
+        {
+            assert_eq!(
+                shown(&exported, &reading(defaults)).as_ref(),
+                Some(&whole),
+                "{}",
+                write::yaml(&exported)
+            );
+        }
     }
 
     #[test]

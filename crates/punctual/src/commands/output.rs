@@ -39,7 +39,7 @@ pub(crate) fn machine(text: &str, format: Format) -> Result<String, Failure> {
     match format {
         Format::Yaml => {
             let unread = |unread: crate::document::Unread| Failure::Other(anyhow::anyhow!(unread.reason));
-            Ok(documents::yaml(&json::read(text).map_err(unread)?))
+            Ok(documents::yaml(&json::read_as_is(text).map_err(unread)?))
         }
         Format::Json | Format::Table | Format::Wide => Ok(format!("{text}\n")),
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
-use punctual_client::{Answer, Client, List, Options, Server};
+use punctual_client::{Answer, Client, Error, List, Options, Server};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde::de::DeserializeOwned;
@@ -100,6 +100,18 @@ impl Remote {
     /// The tenant that this command names itself: what a context or the environment says is meant for a server.
     pub(crate) fn own_tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
+    }
+
+    /// Why a tenant is not found that nobody has named: the key is for another.
+    pub(crate) fn of_tenant(&self, error: Error) -> Failure {
+        let is_unknown = error.problem().is_some_and(|problem| problem.code == "tenant_not_found");
+        match self.tenant() {
+            Ok(None) if is_unknown => Failure::Input(
+                "the key is for one tenant, and this command must know which: write --tenant NAME, or set PUNCTUAL_TENANT"
+                    .into(),
+            ),
+            _ => error.into(),
+        }
     }
 
     /// The name of the tenant.

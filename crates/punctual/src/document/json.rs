@@ -10,10 +10,16 @@ use serde_json::value::RawValue;
 use super::value::{Node, Value};
 use super::{DEPTH_MAX, Unread};
 
-/// Reads one value.
+/// Reads one value that a person wrote: a member that is there twice is a mistake.
 pub(crate) fn read(text: &str) -> Result<Node, Unread> {
     let raw: &RawValue = serde_json::from_str(text).map_err(|error| syntax(&error))?;
     Source::new(text).node(raw.get(), 0)
+}
+
+/// Reads one value that a server has, as it is: headers and members of payloads may be there twice.
+pub(crate) fn read_as_is(text: &str) -> Result<Node, Unread> {
+    let raw: &RawValue = serde_json::from_str(text).map_err(|error| syntax(&error))?;
+    Source { is_strict: false, ..Source::new(text) }.node(raw.get(), 0)
 }
 
 /// Reads values one after the other, as in a file of lines.
@@ -32,11 +38,13 @@ struct Source<'a> {
     text: &'a str,
     /// Where lines end.
     ends: Vec<usize>,
+    /// Whether a member may be there once only.
+    is_strict: bool,
 }
 
 impl<'a> Source<'a> {
     fn new(text: &'a str) -> Self {
-        Source { text, ends: text.match_indices('\n').map(|(at, _)| at).collect() }
+        Source { text, ends: text.match_indices('\n').map(|(at, _)| at).collect(), is_strict: true }
     }
 
     /// The line on which a part of the text begins.
@@ -57,7 +65,7 @@ impl<'a> Source<'a> {
                 let mut members: Vec<(String, Node)> = Vec::with_capacity(pairs.len());
                 for (name, value) in pairs {
                     let node = self.node(value, depth + 1)?;
-                    if members.iter().any(|(known, _)| *known == name) {
+                    if self.is_strict && members.iter().any(|(known, _)| *known == name) {
                         return Err(Unread::new(node.line, format!("`{name}` is there twice")));
                     }
                     members.push((name.into_owned(), node));

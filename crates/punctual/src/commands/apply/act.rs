@@ -1,7 +1,8 @@
 //! Does what was planned, step by step.
 //!
-//! What has a version is changed only if it still has the one that the plan saw (`If-Match`). Alerts, limits and defaults have none in the
-//! API: they are read again right before. One refusal does not keep the others from being done; all are told.
+//! What has a version is changed, paused or resumed only if it still has the one that the plan saw (`If-Match`). Alerts, limits and defaults are
+//! read again right before, which leaves a moment. One refusal does not keep others from being done, but for what rests on it: without its
+//! defaults and calendars no job is changed, and nothing is deleted unless everything else was done. What was not done is told.
 
 use futures_util::{StreamExt, stream};
 use punctual_api::Time;
@@ -17,16 +18,23 @@ use crate::failure::Failure;
 impl Here<'_> {
     /// Does all of it, or tells everything that was refused.
     pub(super) async fn act(&self, plan: &Plan) -> Result<(), Failure> {
-        let (mut refused, mut first) = (Vec::new(), None);
+        let (mut refused, mut first, mut done, mut undone) = (Vec::new(), None, 0, 0);
+        let mut is_over = false;
         for wave in plan.waves() {
+            let is_deletion = wave.first().is_some_and(|step| step.action == Action::Delete);
+            if is_over || is_deletion && !refused.is_empty() {
+                undone += wave.iter().filter(|step| step.action != Action::Keep).count();
+                continue;
+            }
             // What is written at once shares commits of the server.
-            let mut done = stream::iter(wave).map(|step| self.step(step)).buffered(AT_ONCE);
+            let mut answers = stream::iter(wave).map(|step| self.step(step)).buffered(AT_ONCE);
             let mut steps = wave.iter();
-            while let (Some(done), Some(step)) = (done.next().await, steps.next()) {
-                match done {
-                    Ok(()) => {}
-                    Err(failure @ Failure::Unreachable(_)) => return Err(failure),
+            while let (Some(answer), Some(step)) = (answers.next().await, steps.next()) {
+                match answer {
+                    Ok(()) => done += usize::from(step.action != Action::Keep),
                     Err(failure) => {
+                        // Jobs rest on these; and who is out of reach is not asked a thousand times.
+                        is_over |= matches!(step.kind, Kind::Defaults | Kind::Calendar) || is_away(&failure);
                         refused.push(placed(step, &failure));
                         first.get_or_insert(failure);
                     }
@@ -34,13 +42,20 @@ impl Here<'_> {
             }
         }
         let Some(first) = first else { return Ok(()) };
-        let message = format!("{} could not be applied\n  {}", refused.len(), refused.join("\n  "));
+        let mut message = format!("{} could not be applied\n  {}", refused.len(), refused.join("\n  "));
+        if undone > 0 {
+            message.push_str(&format!(
+                "\n{undone} more were not tried, because they rest on these; apply again"
+            ));
+        }
         Err(match first {
             Failure::Input(_) => Failure::Input(message),
             Failure::NotFound(_) => Failure::NotFound(message),
             Failure::Conflict(_) => Failure::Conflict(message),
+            // It means that nothing was sent.
+            Failure::Unreachable(_) if done == 0 => Failure::Unreachable(message),
             Failure::Unreachable(_) | Failure::Different | Failure::Other(_) => {
-                Failure::Other(anyhow::anyhow!(message))
+                Failure::Other(anyhow::anyhow!("{message}\n{done} were applied before"))
             }
         })
     }
@@ -57,7 +72,7 @@ impl Here<'_> {
     async fn delete(&self, step: &Step) -> Result<(), Failure> {
         let Some(current) = &step.current else { return Ok(()) };
         let id = current.id.as_deref().unwrap_or_default();
-        Ok(self.client.delete_job(id, current.version).await?)
+        self.client.delete_job(id, current.version).await.map_err(refused)
     }
 
     async fn put(&self, step: &Step, wanted: &Wanted) -> Result<(), Failure> {
@@ -69,7 +84,7 @@ impl Here<'_> {
                 if version.is_none() {
                     self.unchanged(step).await?;
                 }
-                client.put_calendar(name, &*wanted.sent, version).await?;
+                client.put_calendar(name, &*wanted.sent, version).await.map_err(refused)?;
                 Ok(())
             }
             Kind::Defaults => {
@@ -90,31 +105,42 @@ impl Here<'_> {
         }
     }
 
+    /// A pause comes before everything else and its end after it, so that a job never fires in between by what is not meant yet.
     async fn put_job(&self, step: &Step, wanted: &Wanted) -> Result<(), Failure> {
-        let id = match &step.current {
-            None => self.client.create_job(&*wanted.sent, None).await?.value.status.id,
-            Some(current) => {
-                let id = current.id.clone().unwrap_or_default();
-                let is_more = |path: &[String]| path.first().is_some_and(|name| name != "paused");
-                if matches!(&step.action, Action::Change(changes) if changes.iter().any(|one| is_more(&one.path)))
-                {
-                    self.client.replace_job(&id, &*wanted.sent, current.version).await?;
-                }
-                id
-            }
-        };
-        let was_paused = step.current.as_ref().is_some_and(|current| current.paused.is_some());
-        let changes_pause = match &step.action {
+        let (is_changed, is_pause_changed) = match &step.action {
             Action::Change(changes) => {
-                changes.iter().any(|one| one.path.first().is_some_and(|name| name == "paused"))
+                let is_pause = |path: &[String]| path.first().is_some_and(|name| name == "paused");
+                (
+                    changes.iter().any(|one| !is_pause(&one.path)),
+                    changes.iter().any(|one| is_pause(&one.path)),
+                )
             }
-            _ => true,
+            _ => (true, true),
         };
-        let Some(paused) = wanted.paused.as_ref().filter(|_| changes_pause) else { return Ok(()) };
-        match &paused.value {
-            Value::Bool(false) if was_paused => drop(self.client.resume_job(&id).await?),
-            Value::Bool(false) => {}
-            _ => drop(self.client.pause_job(&id, &pause(paused)).await?),
+        let paused = wanted.paused.as_ref().filter(|_| is_pause_changed);
+        let pauses = paused.filter(|said| !matches!(said.value, Value::Bool(false)));
+        let Some(current) = &step.current else {
+            let job = self.client.create_job(&*wanted.sent, None).await.map_err(refused)?.value;
+            if let Some(said) = pauses {
+                let (id, version) = (&job.status.id, Some(job.status.version));
+                self.client.pause_job(id, &pause(said), version).await.map_err(|error| {
+                    let reason = format!("it was created and is active, but could not be paused: {error}");
+                    Failure::Other(anyhow::anyhow!(reason))
+                })?;
+            }
+            return Ok(());
+        };
+        let (id, mut version) = (current.id.clone().unwrap_or_default(), current.version);
+        if let Some(said) = pauses {
+            let job = self.client.pause_job(&id, &pause(said), version).await.map_err(refused)?;
+            version = Some(job.status.version);
+        }
+        if is_changed {
+            let job = self.client.replace_job(&id, &*wanted.sent, version).await.map_err(refused)?;
+            version = Some(job.status.version);
+        }
+        if paused.is_some() && pauses.is_none() && current.paused.is_some() {
+            self.client.resume_job(&id, version).await.map_err(refused)?;
         }
         Ok(())
     }
@@ -123,8 +149,28 @@ impl Here<'_> {
     async fn unchanged(&self, step: &Step) -> Result<(), Failure> {
         match self.one(step.kind, &step.name).await? == step.current {
             true => Ok(()),
-            false => Err(Failure::Conflict("it has changed since it was read".into())),
+            false => Err(Failure::Conflict(CHANGED.into())),
         }
+    }
+}
+
+/// What somebody else did meanwhile.
+const CHANGED: &str = "somebody else has changed it since it was read; apply again to see a new plan";
+
+/// Why the server did not do it; of a version that is gone and a key that is taken, in words that say what to do.
+fn refused(error: Error) -> Failure {
+    match error.problem().map(|problem| problem.code.as_str()) {
+        Some("version_conflict" | "key_taken") => Failure::Conflict(CHANGED.into()),
+        _ => error.into(),
+    }
+}
+
+/// Whether the next step would not get through either.
+fn is_away(failure: &Failure) -> bool {
+    match failure {
+        Failure::Unreachable(_) => true,
+        Failure::Other(error) => matches!(error.downcast_ref(), Some(Error::Broken { .. })),
+        Failure::Input(_) | Failure::NotFound(_) | Failure::Conflict(_) | Failure::Different => false,
     }
 }
 
@@ -137,12 +183,10 @@ fn pause(said: &Node) -> Pause {
 fn placed(step: &Step, failure: &Failure) -> String {
     let what = told(step.kind, &step.name);
     let reason = match failure {
-        Failure::Conflict(_) => {
-            "somebody else has changed it since it was read; apply again to see a new plan".into()
-        }
-        Failure::Input(message) | Failure::NotFound(message) | Failure::Unreachable(message) => {
-            message.clone()
-        }
+        Failure::Input(message)
+        | Failure::NotFound(message)
+        | Failure::Conflict(message)
+        | Failure::Unreachable(message) => message.clone(),
         Failure::Other(error) => match error.downcast_ref::<Error>() {
             Some(error) => error.to_string(),
             None => format!("{error:#}"),

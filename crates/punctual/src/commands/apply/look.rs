@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use punctual_api::Job;
 use punctual_client::{Client, Error, JobFilter, JobRef};
+use punctual_domain::message;
 
 use super::plan::{Current, Looked, names};
 use super::wanted::{Kind, Wanted, node};
@@ -25,18 +26,29 @@ impl Here<'_> {
     pub(super) async fn look(&self, wanted: &[Wanted], prune: Option<&[String]>) -> Result<Looked, Failure> {
         let asked = wanted.iter().map(|one| (one.kind, one.name.clone())).collect();
         let current = self.all(asked).await?;
-        let mut labelled = Vec::new();
+        let (mut labelled, mut keyless) = (Vec::new(), 0);
         if let Some(labels) = prune {
             let filter = JobFilter { labels: labels.to_vec(), ..JobFilter::default() };
             let mut list = self.client.jobs(&filter).limit(1_000);
             while let Some(job) = list.next().await? {
-                // What is over does nothing any more, and batches are not kept in files.
-                if job.status.state == "ended" || job.status.batch_items.is_some() {
+                // What is over does nothing any more, and neither batches nor the system's own jobs are kept in files.
+                if job.status.state == "ended"
+                    || job.status.batch_items.is_some()
+                    || message::is_reserved(job.spec.r#type.as_deref())
+                {
                     continue;
                 }
-                let key = job.spec.key.clone();
-                labelled.push((key.unwrap_or_else(|| job.status.id.clone()), of_job(&job.value)?));
+                match job.spec.key.clone() {
+                    Some(key) => labelled.push((key, of_job(&job.value)?)),
+                    // Some program registered it: no document could ever name it.
+                    None => keyless += 1,
+                }
             }
+        }
+        if keyless > 0 {
+            eprintln!(
+                "note: {keyless} jobs with the label have no key, so no document is theirs; they are left alone"
+            );
         }
         Ok(Looked { current, labelled })
     }
@@ -51,8 +63,13 @@ impl Here<'_> {
         let mut missing = BTreeSet::new();
         for ((kind, name), found) in open.into_iter().zip(found) {
             // A link may name a job by its id.
-            let is_there = found.is_some()
-                || (kind == Kind::Job && self.client.job(&JobRef::Id(name.clone())).await.is_ok());
+            let is_there = match (&found, kind) {
+                (Some(_), _) => true,
+                (None, Kind::Job) if is_id(&name) => {
+                    there(self.client.job(&JobRef::Id(name.clone())).await, "job_not_found")?.is_some()
+                }
+                (None, _) => false,
+            };
             if !is_there {
                 missing.insert((kind, name));
             }
@@ -100,6 +117,11 @@ async fn one(client: &Client, tenant: &str, kind: Kind, name: &str) -> Result<Op
             None => Ok(None),
         },
     }
+}
+
+/// Whether a name has the form of a job's id.
+fn is_id(name: &str) -> bool {
+    name.len() == 36 && name.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// A job as documents are compared with it.

@@ -76,7 +76,12 @@ impl How {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let documents = files::read(&arguments.file).map_err(together)?;
     // Whoever sends the documents through standard input cannot answer there.
-    let can_ask = !arguments.file.iter().any(|path| path.as_os_str() == "-") && io::stdin().is_terminal();
+    let is_piped = arguments.file.iter().any(|path| path.as_os_str() == "-");
+    if is_piped && documents.is_empty() {
+        let reason = "standard input has no document; did the command before it fail?";
+        return Err(Failure::Input(reason.into()));
+    }
+    let can_ask = !is_piped && io::stdin().is_terminal();
     remote::run(apply(documents, &arguments.how, &arguments.remote, can_ask))
 }
 
@@ -93,7 +98,7 @@ pub(crate) async fn apply(
     let client = remote.client()?;
     let tzdb = tzdata::open(how.tzdata.as_deref())?;
     let tenant = remote.tenant_name()?;
-    let server_defaults = client.defaults(&tenant).await?;
+    let server_defaults = client.defaults(&tenant).await.map_err(|error| remote.of_tenant(error))?;
     let reading = wanted::Reading {
         tenant: &tenant,
         defaults: server_defaults.text(),
@@ -101,6 +106,11 @@ pub(crate) async fn apply(
         now: Timestamp::now(),
     };
     let wanted = wanted::read(documents, &reading).map_err(together)?;
+    if how.prune && !wanted.iter().any(|one| one.kind == wanted::Kind::Job) {
+        let reason = "--prune without a single job in the files would delete every job with the label; \
+                      to do that, use `punctual job bulk delete --label`";
+        return Err(Failure::Input(reason.into()));
+    }
     let prune = how.prune.then_some(how.label.as_slice());
     let here = look::Here { client: &client, tenant: &tenant };
     let looked = here.look(&wanted, prune).await?;

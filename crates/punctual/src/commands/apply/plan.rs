@@ -138,6 +138,22 @@ pub(crate) fn plan(
             }
         }
     }
+    let kept: BTreeSet<String> =
+        wanted.iter().filter(|one| one.kind == Kind::Job).map(|one| one.name.clone()).collect();
+    let is_deleted = |name: &String| {
+        !kept.contains(name)
+            && looked.labelled.iter().any(|(key, job)| key == name || job.id.as_ref() == Some(name))
+    };
+    for one in &wanted {
+        for (pointer, kind, name) in names(one) {
+            if kind == Kind::Job && is_deleted(&name) {
+                let detail = format!(
+                    "job `{name}` would be deleted, because it has the label and no document; add one, or leave the link out"
+                );
+                wrong.push(one.document.wrong(&pointer, &detail));
+            }
+        }
+    }
     let order = order(&wanted).map_err(|(index, path)| {
         let detail = format!("the links lead back: {}; leave one out", path.join(" -> "));
         wrong.push(wanted[index].document.wrong("/links", &detail));
@@ -147,8 +163,6 @@ pub(crate) fn plan(
         return Err(Refused::Wrong(wrong));
     }
     let mut conflicts = Vec::new();
-    let kept: BTreeSet<String> =
-        wanted.iter().filter(|one| one.kind == Kind::Job).map(|one| one.name.clone()).collect();
     let mut steps: Vec<Option<Step>> = Vec::new();
     for (one, current) in wanted.into_iter().zip(looked.current) {
         let stale =
@@ -374,5 +388,21 @@ mod tests {
         let names: Vec<(&str, &Action)> = plan.steps.iter().map(|step| (&*step.name, &step.action)).collect();
         assert_eq!(names, [("a", &Action::Create), ("old", &Action::Delete)]);
         assert_eq!((plan.count(&Action::Delete), plan.count(&Action::Keep)), (1, 0));
+    }
+
+    #[test]
+    fn what_a_document_links_to_is_not_deleted() {
+        let text = job("a", "links: [{on: succeeded, job: old}]");
+        let old = Current {
+            id: Some("id".into()),
+            version: Some(1),
+            body: json::read(r#"{"key":"old"}"#).expect("JSON"),
+            paused: None,
+        };
+        let looked = Looked { current: vec![None], labelled: vec![("old".to_string(), old)] };
+        let Err(Refused::Wrong(lines)) = plan(wanted(&text).expect("right"), looked, &BTreeSet::new()) else {
+            panic!("refused")
+        };
+        assert!(lines[0].contains("job `old` would be deleted"), "{lines:?}");
     }
 }

@@ -100,8 +100,35 @@ fn line(change: &Change) -> String {
     }
 }
 
-/// A change without what logs of a pipeline must not show: values of headers that carry keys.
+/// A change without what logs of a pipeline must not show: values of headers that carry keys, what follows the `?` of a URL, and where
+/// alerts go, because the URL of a chat's hook is all that it takes to write there.
 fn covered(change: &Change) -> Change {
+    let is_alert = change.path.first().is_some_and(|name| name == "to");
+    let change = covered_headers(change);
+    let side = |node: Option<Node>| node.map(|node| covered_urls(node, is_alert));
+    Change { old: side(change.old), new: side(change.new), path: change.path }
+}
+
+fn covered_urls(mut node: Node, is_whole: bool) -> Node {
+    node.value = match node.value {
+        Value::Text(text) => Value::Text(match (text.split_once("://"), text.split_once('?')) {
+            (Some((scheme, _)), _) if is_whole => format!("{scheme}://(covered)"),
+            (Some(_), Some((before, _))) => format!("{before}?(covered)"),
+            _ => text,
+        }),
+        Value::List(items) => {
+            Value::List(items.into_iter().map(|item| covered_urls(item, is_whole)).collect())
+        }
+        Value::Map(members) => {
+            let member = |(name, inner)| (name, covered_urls(inner, is_whole));
+            Value::Map(members.into_iter().map(member).collect())
+        }
+        other => other,
+    };
+    node
+}
+
+fn covered_headers(change: &Change) -> Change {
     let is_secret = |name: &str| {
         let name = name.to_ascii_lowercase();
         ["auth", "cookie", "token", "key", "secret", "password"].iter().any(|word| name.contains(word))
@@ -250,6 +277,11 @@ mod tests {
         assert_eq!(all, r#"target.http.headers: set to {"X-Api-Key":"(covered)","Accept":"a"}"#);
         let whole = header(&["target"], node(r#"{"http":{"url":"u","headers":{"Cookie":"c"}}}"#), node("7"));
         assert!(whole.contains("(covered)") && !whole.contains(":\"c\""), "{whole}");
+        let url =
+            header(&["target", "http", "url"], node(r#""https://a/b?token=t""#), node(r#""https://a/c""#));
+        assert_eq!(url, "target.http.url: https://a/b?(covered) -> https://a/c");
+        let chat = header(&["to"], None, node(r#"{"slack":{"url":"https://hooks/secret"}}"#));
+        assert_eq!(chat, r#"to: set to {"slack":{"url":"https://(covered)"}}"#);
         let long = format!("\"{}\"", "x".repeat(500));
         assert!(line(&change(None, node(&long))).len() < 200);
     }

@@ -201,7 +201,7 @@ fn one(kind: Kind, document: Document, defaults: &str, reading: &Reading<'_>) ->
         }
     };
     let paused = match (kind, document.body.get("paused")) {
-        (Kind::Job, Some(node)) => pause(node, &mut errors),
+        (Kind::Job, Some(node)) => pause(node, &mut errors).filter(|said| !is_over(said, reading.now)),
         _ => None,
     };
     // As the server shows it; another's would silently become this one's.
@@ -258,10 +258,16 @@ fn shown(kind: Kind, name: &str, text: &str, defaults: &str, reading: &Reading<'
     }
 }
 
-/// A value as a node.
+/// A value as a node, as it is.
 pub(crate) fn node(value: &impl Serialize) -> Result<Node, Unread> {
     let text = serde_json::to_string(value).map_err(|error| Unread::Malformed(error.to_string()))?;
-    json::read(&text).map_err(|unread| Unread::Malformed(unread.reason))
+    json::read_as_is(&text).map_err(|unread| Unread::Malformed(unread.reason))
+}
+
+/// Whether a pause has ended by itself: then nobody wants anything of it any more.
+fn is_over(paused: &Node, now: Timestamp) -> bool {
+    let until = paused.get("until").and_then(Node::text).and_then(|text| text.parse::<Timestamp>().ok());
+    until.is_some_and(|until| until <= now)
 }
 
 /// `true`, `false`, or why: `{"reason": ...}`.

@@ -292,11 +292,11 @@ impl Ask for Command {
             Command::Pause { job, reason, by, until } => {
                 let until = until.clone().map(Time::Text);
                 let pause = Pause { reason: reason.clone(), by: by.clone(), until };
-                let job = client.pause_job(&client.job_id(job).await?, &pause).await?;
+                let job = client.pause_job(&client.job_id(job).await?, &pause, None).await?;
                 remote.show(&job, |job, now| page::one_line("paused", job, now))
             }
             Command::Resume { job } => {
-                let job = client.resume_job(&client.job_id(job).await?).await?;
+                let job = client.resume_job(&client.job_id(job).await?, None).await?;
                 remote.show(&job, |job, now| page::one_line("resumed", job, now))
             }
             Command::Trigger { job, correlation_id, payload, idempotency_key } => {
