@@ -198,8 +198,12 @@ fn command_of(text: &str) -> (String, Option<String>) {
         is_escaped = c == '\\' && !is_escaped;
     }
     let command = parts.remove(0).trim().to_string();
-    let input = (!parts.is_empty()).then(|| format!("{}\n", parts.join("\n")));
-    (command, input)
+    let mut input = parts.join("\n");
+    // Cron ends the last line, unless a `%` has.
+    if !input.is_empty() && !input.ends_with('\n') {
+        input.push('\n');
+    }
+    (command, Some(input).filter(|input| !input.is_empty()))
 }
 
 /// The schedule as we write it, and whether cron would choose at random: `0~30`. A `-` before it only keeps cron from logging.
@@ -285,6 +289,10 @@ mod tests {
             (r"date +\%F", "date +%F", None),
             (r"echo a\%b%c", "echo a%b", Some("c\n")),
             ("x", "x", None),
+            ("x%", "x", None),
+            ("x%a%", "x", Some("a\n")),
+            ("x%a%%", "x", Some("a\n\n")),
+            ("x%%", "x", Some("\n")),
         ] {
             assert_eq!(command_of(text), (command.to_string(), input.map(String::from)), "{text}");
         }
