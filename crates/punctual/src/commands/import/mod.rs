@@ -7,6 +7,7 @@ mod cronjobs;
 mod crontab;
 mod eventbridge;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -151,13 +152,24 @@ impl Imported {
 
     /// Makes keys that are there twice different, by their order.
     fn tell_apart(&mut self) {
-        let mut seen = std::collections::BTreeMap::new();
+        fn key_of(document: &Document) -> Option<String> {
+            document.body.get("key").and_then(Node::text).map(String::from)
+        }
+        // Also those further down: a key that was written stays with what it was written for.
+        let mut taken: BTreeSet<String> = self.documents.iter().filter_map(key_of).collect();
+        let mut seen: BTreeMap<String, u32> = BTreeMap::new();
         for document in &mut self.documents {
-            let Some(key) = document.body.get("key").and_then(Node::text).map(String::from) else { continue };
-            let count = seen.entry(key.clone()).and_modify(|count: &mut u32| *count += 1).or_insert(1);
-            if *count > 1 {
-                document.body.set("key", format!("{key}-{count}"));
+            let Some(key) = key_of(document) else { continue };
+            let count = seen.entry(key.clone()).or_insert(0);
+            *count += 1;
+            if *count == 1 {
+                continue;
             }
+            // Ends after as many steps as there are keys.
+            while !taken.insert(format!("{key}-{count}")) {
+                *count += 1;
+            }
+            document.body.set("key", format!("{key}-{count}"));
         }
     }
 
@@ -399,6 +411,25 @@ mod tests {
         check("eventbridge", |name, text, given| {
             eventbridge::read(files::parse(name, text, true).expect("documents"), given)
         });
+    }
+
+    #[test]
+    fn keys_that_are_there_twice_are_told_apart_from_all_others() {
+        for (keys, expected) in [
+            (vec!["a", "b", "a", "a"], vec!["a", "b", "a-2", "a-3"]),
+            (vec!["a", "a", "a-2"], vec!["a", "a-3", "a-2"]),
+            (vec!["a-2", "a", "a", "a-2"], vec!["a-2", "a", "a-3", "a-2-2"]),
+        ] {
+            let mut imported = Imported::default();
+            for key in &keys {
+                let place = Place { file: "f".into(), line: 1, number: 1 };
+                imported.add(place, Node::map([("key", (*key).into())]));
+            }
+            imported.tell_apart();
+            let told: Vec<&str> =
+                imported.documents.iter().filter_map(|document| document.body.get("key")?.text()).collect();
+            assert_eq!(told, expected, "{keys:?}");
+        }
     }
 
     #[test]
