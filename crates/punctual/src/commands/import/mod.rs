@@ -16,7 +16,8 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use punctual_api::Rules;
-use punctual_schedule::Tzdb;
+use punctual_api::job::{Purpose, read_job};
+use punctual_schedule::{Binding, Tzdb};
 
 use super::apply::{self, How, wanted};
 use super::export::written;
@@ -177,18 +178,22 @@ impl Imported {
     fn check(&mut self, tzdb: &Tzdb, now: Timestamp) {
         let reading = wanted::Reading { tenant: "default", defaults: "{}", rules: Rules::new(tzdb), now };
         for document in std::mem::take(&mut self.documents) {
-            match wanted::read(vec![document.clone()], &reading) {
-                Ok(_) => self.documents.push(document),
+            let refused = match wanted::read(vec![document.clone()], &reading) {
+                Ok(jobs) => jobs.iter().find_map(|job| never(job.sent.get(), &reading.rules, now)),
                 Err(lines) => {
                     let reason = |line: &String| match line.split_once(", /") {
                         Some((_, reason)) => format!("/{reason}"),
                         None => line.clone(),
                     };
-                    let reasons: Vec<String> = lines.iter().map(reason).collect();
-                    let key = document.body.get("key").and_then(Node::text).unwrap_or_default();
-                    self.left(&document.place, format!("{key}: {}", reasons.join("; ")));
+                    Some(lines.iter().map(reason).collect::<Vec<String>>().join("; "))
                 }
-            }
+            };
+            let Some(reason) = refused else {
+                self.documents.push(document);
+                continue;
+            };
+            let key = document.body.get("key").and_then(Node::text).unwrap_or_default();
+            self.left(&document.place, format!("{key}: {reason}"));
         }
     }
 
@@ -209,6 +214,17 @@ impl Imported {
         }
         text
     }
+}
+
+/// Why a job would never run, if it would not: the server refuses those, too.
+fn never(job: &str, rules: &Rules<'_>, now: Timestamp) -> Option<String> {
+    let schedule = read_job(job, Purpose::Create, rules).ok()?.schedule;
+    if let Some(end) = schedule.bounds.end.filter(|end| *end <= now) {
+        return Some(format!("it ended at {end}"));
+    }
+    let binding = Binding { registered_at: now, ..Binding::default() };
+    let first = schedule.timetable(rules.tzdb, &binding).and_then(|slots| slots.must_fire_after(now));
+    first.err().map(|error| error.to_string())
 }
 
 /// A job as a reader has it.
