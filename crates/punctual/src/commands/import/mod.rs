@@ -25,7 +25,7 @@ use super::output;
 use super::remote::{self, Remote};
 use super::tzdata;
 use crate::document::files::{self, Place};
-use crate::document::{Document, Node};
+use crate::document::{Document, Node, Unread};
 use crate::failure::{EXIT_CODES, Failure};
 
 /// Turn crontabs, Kubernetes CronJobs and EventBridge schedules into documents that `apply` takes
@@ -294,15 +294,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let is_system = *system || folders.iter().any(|folder| file.starts_with(folder));
             crontab::read(&name_of(file), &text_of(file)?, is_system, &given)
         }
-        Command::Cronjobs { file } => {
-            cronjobs::read(files::read(std::slice::from_ref(file)).map_err(apply::together)?, &given)
-        }
+        Command::Cronjobs { file } => cronjobs::read(manifests(file)?, &given),
         Command::Eventbridge { file } => {
             let name = name_of(file);
             let documents = files::parse(&name, &text_of(file)?, true);
-            let documents = documents
-                .map_err(|unread| Failure::Input(format!("{name}:{}: {}", unread.line, unread.reason)))?;
-            eventbridge::read(documents, &given)
+            eventbridge::read(documents.map_err(|unread| unreadable(&name, &unread))?, &given)
         }
     };
     imported.tell_apart();
@@ -354,6 +350,28 @@ impl Common {
             now,
         })
     }
+}
+
+/// The manifests in a file or folder, or on standard input.
+fn manifests(path: &Path) -> Result<Vec<Document>, Failure> {
+    let mut names = vec![name_of(path)]; // Read once: it may be a pipe.
+    if path.is_dir() {
+        // Finds the files, and tells everything that is wrong with any of them.
+        let found = files::read(&[path.to_path_buf()]).map_err(apply::together)?;
+        names = found.into_iter().map(|document| document.place.file).collect();
+        names.dedup();
+    }
+    let mut documents = Vec::new();
+    for name in names {
+        let text = text_of(Path::new(&name))?;
+        let read = cronjobs::parse(&name, &text, name.ends_with(".json"));
+        documents.extend(read.map_err(|unread| unreadable(&name, &unread))?);
+    }
+    Ok(documents)
+}
+
+fn unreadable(name: &str, unread: &Unread) -> Failure {
+    Failure::Input(format!("{name}:{}: {}", unread.line, unread.reason))
 }
 
 fn name_of(file: &Path) -> String {
@@ -418,7 +436,7 @@ mod tests {
     #[test]
     fn cronjobs_become_what_is_written_beside_them() {
         check("cronjobs", |name, text, given| {
-            cronjobs::read(files::parse(name, text, false).expect("documents"), given)
+            cronjobs::read(cronjobs::parse(name, text, false).expect("documents"), given)
         });
     }
 
