@@ -77,14 +77,12 @@ fn draft(
     let mut more = Vec::new();
 
     let overlap = match text(spec, "concurrencyPolicy")? {
-        None | Some("Allow") => None,
-        Some("Forbid") => Some("skip"),
-        Some("Replace") => Some("cancel_running"),
+        None | Some("Allow") => "allow",
+        Some("Forbid") => "skip",
+        Some("Replace") => "cancel_running",
         Some(other) => return Err(format!("its concurrencyPolicy `{other}` is not known")),
     };
-    if let Some(policy) = overlap {
-        more.push(("overlap", Node::map([("policy", policy.into())])));
-    }
+    more.push(("overlap", Node::map([("policy", overlap.into())])));
     let late = number(spec, "startingDeadlineSeconds")?;
     if let Some(late) = late {
         more.push(("start_window", seconds(late.max(1))));
@@ -115,30 +113,26 @@ fn draft(
         let why = "history limits count successes and failures apart; `retention.last` counts them together";
         imported.different(place, format!("CronJob {name}: {why}"));
     }
-    parts(name, job, place, &mut more, imported)?;
+    parts(name, spec, job, place, &mut more, imported)?;
     if truth(spec, "suspend")? == Some(true) {
         let paused = Node::map([("reason", "suspended in Kubernetes".into())]);
         more.push(("paused", paused));
     }
-    for (node, member) in [
-        (job, "podFailurePolicy"),
-        (job, "successPolicy"),
-        (job, "ttlSecondsAfterFinished"),
-        (job, "managedBy"),
-        (job, "podReplacementPolicy"),
-    ] {
-        if node.get(member).is_some() {
-            imported.different(
-                place,
-                format!("CronJob {name}: {member} has no counterpart; the worker must see to it"),
-            );
-        }
+    for member in without_counterpart(body, spec, job) {
+        let why = "has no counterpart; the worker must see to it";
+        imported.different(place, format!("CronJob {name}: {member} {why}"));
     }
 
     let pod = job.at(&["template", "spec"]).ok_or("it has no pod (spec.jobTemplate.spec.template.spec)")?;
     let mut payload = Node::map([("pod", pod.clone())]);
     if let Some(namespace) = namespace {
         payload.set("namespace", namespace);
+    }
+    for (member, owner) in [("pod_metadata", job.get("template")), ("job_metadata", spec.get("jobTemplate"))]
+    {
+        if let Some(metadata) = owner.and_then(metadata_of) {
+            payload.set(member, metadata);
+        }
     }
     let mut labels: Vec<(String, String)> = vec![("source".into(), "kubernetes".into())];
     for (name, value) in body.at(&["metadata", "labels"]).map(Node::members).unwrap_or_default() {
@@ -147,6 +141,47 @@ fn draft(
     let key = namespace.map_or_else(|| name.to_string(), |namespace| format!("{namespace}/{name}"));
     let schedule = when(spec, given)?;
     Ok(Draft { key, name: name.into(), labels, schedule, handler: slug(name), payload, more })
+}
+
+/// The members that become something here; all others are told.
+const OF_CRONJOB: [&str; 8] = [
+    "schedule",
+    "timeZone",
+    "suspend",
+    "concurrencyPolicy",
+    "startingDeadlineSeconds",
+    "successfulJobsHistoryLimit",
+    "failedJobsHistoryLimit",
+    "jobTemplate",
+];
+const OF_JOB: [&str; 6] =
+    ["backoffLimit", "activeDeadlineSeconds", "completions", "parallelism", "completionMode", "template"];
+
+/// What is said and becomes nothing here.
+fn without_counterpart(body: &Node, spec: &Node, job: &Node) -> Vec<String> {
+    let mut names = Vec::new();
+    for (node, known) in [(spec, &OF_CRONJOB[..]), (job, &OF_JOB[..])] {
+        let said = node.members().iter().filter(|(_, node)| !matches!(node.value, Value::Null));
+        names.extend(said.map(|(name, _)| name.clone()).filter(|name| !known.contains(&name.as_str())));
+    }
+    for name in ["annotations", "finalizers", "ownerReferences"] {
+        let node = body.at(&["metadata", name]);
+        // `kubectl apply` keeps what it was given; it is the CronJob itself.
+        let is_own = |name: &str| name == "kubectl.kubernetes.io/last-applied-configuration";
+        if node.is_some_and(|node| {
+            !node.items().is_empty() || node.members().iter().any(|(name, _)| !is_own(name))
+        }) {
+            names.push(format!("metadata.{name}"));
+        }
+    }
+    names
+}
+
+/// What the metadata of a template say; `kubectl` writes an empty `creationTimestamp`.
+fn metadata_of(template: &Node) -> Option<Node> {
+    let said = template.get("metadata")?.members().iter();
+    let said: Vec<_> = said.filter(|(_, node)| !matches!(node.value, Value::Null)).cloned().collect();
+    (!said.is_empty()).then(|| Node::new(Value::Map(said)))
 }
 
 /// A member that is there; `null` is as good as none.
@@ -200,6 +235,7 @@ fn when(spec: &Node, given: &Given) -> Result<Node, String> {
 /// Pods that each do a part, if each has its number.
 fn parts(
     name: &str,
+    spec: &Node,
     job: &Node,
     place: &Place,
     more: &mut Vec<(&'static str, Node)>,
@@ -211,8 +247,8 @@ fn parts(
         return Ok(());
     }
     let is_indexed = text(job, "completionMode")? == Some("Indexed");
-    let overlaps = more.iter().any(|(name, _)| *name == "overlap");
-    if !is_indexed || overlaps {
+    let may_overlap = text(spec, "concurrencyPolicy")?.is_none_or(|policy| policy == "Allow");
+    if !is_indexed || !may_overlap {
         let why = "only Indexed jobs whose runs may overlap become `parts`; this one has one run a slot";
         imported.different(place, format!("CronJob {name}: completions and parallelism: {why}"));
         return Ok(());

@@ -163,6 +163,8 @@ fn entry(
             ("timeout", "PT24H".into()),
             ("retry", Node::map([("max_attempts", 1.into())])),
             ("catch_up", Node::map([("policy", "none".into())])),
+            // Also what is usual: a default of the tenant may say otherwise.
+            ("overlap", Node::map([("policy", "allow".into())])),
         ],
     };
     imported.add(place, draft.document(given));
