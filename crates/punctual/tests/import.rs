@@ -37,7 +37,7 @@ metadata: {name: nightly, namespace: billing}
 spec:
   schedule: '30 2 * * *'
   timeZone: Europe/Paris
-  suspend: true
+  suspend: yes
   concurrencyPolicy: Forbid
   jobTemplate: {spec: {template: {spec: {containers: [{name: c, image: busybox}]}}}}
 ";

@@ -1,4 +1,4 @@
-//! YAML 1.2 as documents, by its core schema.
+//! YAML 1.2 as documents, by its core schema; or as Kubernetes reads it.
 //!
 //! A number that JSON can write stays as it is written. Anchors and merge keys (`<<`) are followed within bounds; what JSON
 //! has no value for (tags of one's own, `.nan`, keys that are no scalars) is refused with its line.
@@ -13,9 +13,24 @@ use super::{DEPTH_MAX, Unread};
 /// A text of a few lines can name billions of values through anchors.
 const NODES_MAX: usize = 1_000_000;
 
+/// What scalars without quotes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Schema {
+    /// What the core schema of YAML 1.2 says.
+    Core,
+    /// What Kubernetes takes them for, after YAML 1.1: `yes` is true, and `0644` is octal.
+    Kubernetes,
+}
+
 /// Reads all documents; those that say nothing are left out.
 pub(crate) fn read_all(text: &str) -> Result<Vec<Node>, Unread> {
-    let mut reader = Reader { parser: Parser::new_from_str(text), text, anchors: HashMap::new(), nodes: 0 };
+    read_all_by(Schema::Core, text)
+}
+
+/// Reads all documents by a schema.
+pub(crate) fn read_all_by(schema: Schema, text: &str) -> Result<Vec<Node>, Unread> {
+    let parser = Parser::new_from_str(text);
+    let mut reader = Reader { parser, text, schema, anchors: HashMap::new(), nodes: 0 };
     let mut documents = Vec::new();
     loop {
         match reader.next()? {
@@ -36,6 +51,7 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<Node>, Unread> {
 struct Reader<'a> {
     parser: Parser<'a, StrInput<'a>>,
     text: &'a str,
+    schema: Schema,
     anchors: HashMap<usize, Node>,
     nodes: usize,
 }
@@ -79,7 +95,7 @@ impl<'a> Reader<'a> {
                 (0, known.value)
             }
             Event::Scalar(text, style, anchor, tag) => {
-                let value = scalar(&text, style, tag.as_deref());
+                let value = scalar(&text, style, tag.as_deref(), self.schema);
                 (anchor, value.map_err(|reason| Unread::new(line, reason))?)
             }
             Event::SequenceStart(anchor, tag) => {
@@ -161,7 +177,11 @@ fn check(tag: Option<&Tag>, line: usize) -> Result<(), Unread> {
     }
 }
 
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, schema: Schema) -> Result<Value, String> {
+    let plain = match schema {
+        Schema::Core => plain,
+        Schema::Kubernetes => plain_to_kubernetes,
+    };
     match tag {
         Some(tag) if tag.is_yaml_core_schema() => match tag.suffix.as_str() {
             "str" => Ok(Value::Text(text.into())),
@@ -187,6 +207,34 @@ pub(super) fn plain(text: &str) -> Result<Value, String> {
             None => Value::Text(text.into()),
         },
     })
+}
+
+/// What a scalar without quotes is to Kubernetes: by YAML 1.1, without its numbers to the base of 60.
+fn plain_to_kubernetes(text: &str) -> Result<Value, String> {
+    match text {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => return Ok(Value::Bool(true)),
+        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => return Ok(Value::Bool(false)),
+        _ if text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-')) => {}
+        _ => return plain(text),
+    }
+    let joined = text.replace('_', "");
+    let (sign, digits) = match joined.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", joined.strip_prefix('+').unwrap_or(&joined)),
+    };
+    let bases = [("0x", 16), ("0X", 16), ("0o", 8), ("0O", 8), ("0b", 2), ("0B", 2), ("0", 8)];
+    for (prefix, radix) in bases {
+        if let Some(rest) = digits.strip_prefix(prefix).filter(|rest| !rest.is_empty())
+            && rest.chars().all(|c| c.is_digit(radix))
+        {
+            let number = u128::from_str_radix(rest, radix).map_err(|_| format!("`{text}` is too large"))?;
+            return Ok(Value::Number(format!("{sign}{number}")));
+        }
+    }
+    match plain(&joined)? {
+        number @ Value::Number(_) => Ok(number),
+        _ => plain(text),
+    }
 }
 
 /// A number as JSON writes it, if the text is one.
@@ -274,6 +322,25 @@ mod tests {
             ("{\"a\": [1, \"x\", {\"b\": null}]}", r#"{"a":[1,"x",{"b":null}]}"#),
         ] {
             check(yaml, json);
+        }
+    }
+
+    #[test]
+    fn scalars_are_what_kubernetes_takes_them_for() {
+        for (yaml, json) in [
+            ("a: [yes, On, y, TRUE]", r#"{"a":[true,true,true,true]}"#),
+            ("a: [no, Off, N, false]", r#"{"a":[false,false,false,false]}"#),
+            ("a: ['yes', yEs, yesterday, !!str on]", r#"{"a":["yes","yEs","yesterday","on"]}"#),
+            ("a: [0644, -0644, +010, 0, 00]", r#"{"a":[420,-420,8,0,0]}"#),
+            ("a: [08, 0.5, 0x1F, 0b101, 0o17]", r#"{"a":[8,0.5,31,5,15]}"#),
+            ("a: [1_000, 1_a, '0644', 1.50]", r#"{"a":[1000,"1_a","0644",1.50]}"#),
+            ("a: [~, 2026-12-24, e_5]", r#"{"a":[null,"2026-12-24","e_5"]}"#),
+            ("a: 12:30", r#"{"a":"12:30"}"#),
+            ("on: 1", r#"{"on":1}"#),
+        ] {
+            let documents = read_all_by(Schema::Kubernetes, yaml).expect(yaml);
+            let texts: Vec<String> = documents.iter().map(Node::to_json).collect();
+            assert_eq!(texts.join(" "), json, "{yaml}");
         }
     }
 

@@ -120,7 +120,10 @@ fn entry(
             "@reboot runs when a machine starts, and a job belongs to no machine; let its init system run it";
         return imported.left(place, format!("`{command}`: {why}"));
     }
-    let (expression, is_random) = ours(schedule);
+    let (expression, is_random) = match ours(schedule) {
+        Ok(ours) => ours,
+        Err(reason) => return imported.left(place, format!("`{command}`: {reason}")),
+    };
     if let Err(error) = Schedule::parse(&expression) {
         return imported.left(place, format!("`{command}`: {error}"));
     }
@@ -160,6 +163,8 @@ fn entry(
             ("timeout", "PT24H".into()),
             ("retry", Node::map([("max_attempts", 1.into())])),
             ("catch_up", Node::map([("policy", "none".into())])),
+            // Also what is usual: a default of the tenant may say otherwise.
+            ("overlap", Node::map([("policy", "allow".into())])),
         ],
     };
     imported.add(place, draft.document(given));
@@ -195,18 +200,29 @@ fn command_of(text: &str) -> (String, Option<String>) {
         is_escaped = c == '\\' && !is_escaped;
     }
     let command = parts.remove(0).trim().to_string();
-    let input = (!parts.is_empty()).then(|| format!("{}\n", parts.join("\n")));
-    (command, input)
+    let mut input = parts.join("\n");
+    // Cron ends the last line, unless a `%` has.
+    if !input.is_empty() && !input.ends_with('\n') {
+        input.push('\n');
+    }
+    (command, Some(input).filter(|input| !input.is_empty()))
 }
 
 /// The schedule as we write it, and whether cron would choose at random: `0~30`. A `-` before it only keeps cron from logging.
-fn ours(schedule: &str) -> (String, bool) {
+fn ours(schedule: &str) -> Result<(String, bool), String> {
     if schedule.starts_with('@') {
-        return (schedule.to_ascii_lowercase(), false);
+        return Ok((schedule.to_ascii_lowercase(), false));
     }
     let mut is_random = false;
-    let fields =
-        schedule.trim_start_matches('-').split_whitespace().map(|field| match field.split_once('~') {
+    let mut fields = Vec::new();
+    for field in schedule.trim_start_matches('-').split_whitespace() {
+        if let Some(item) = field.split(',').find(|item| is_open_step(item)) {
+            let why = "cron takes the first value alone, or refuses it; here the step goes on to the end of the field";
+            return Err(format!(
+                "`{item}` in `{schedule}`: {why}; write the range that you mean, such as `10-59/15`"
+            ));
+        }
+        fields.push(match field.split_once('~') {
             Some(("", "")) => {
                 is_random = true;
                 "H".to_string()
@@ -217,7 +233,31 @@ fn ours(schedule: &str) -> (String, bool) {
             }
             _ => field.to_string(),
         });
-    (fields.collect::<Vec<_>>().join(" "), is_random)
+    }
+    join_days(&mut fields);
+    Ok((fields.join(" "), is_random))
+}
+
+/// `10/15`: a step from one value on, without an end.
+fn is_open_step(item: &str) -> bool {
+    item.split_once('/')
+        .is_some_and(|(base, _)| !base.is_empty() && base != "*" && !base.contains(['-', '~']))
+}
+
+/// Makes the day fields go together as cron has them. A field that begins with `*`, also `*/2`, must match as well as the other, which
+/// is a `+` before the weekdays here; any other is enough by itself, even if it names every day.
+fn join_days(fields: &mut [String]) {
+    let [_, _, days, _, weekdays] = fields else { return };
+    let is_everything = |field: &str| field.split(',').any(|item| matches!(item, "*" | "*/1"));
+    for (field, every) in [(&mut *days, "1-31"), (&mut *weekdays, "0-6")] {
+        if !field.starts_with('*') && is_everything(field) {
+            *field = every.into();
+        }
+    }
+    let has_star = days.starts_with('*') || weekdays.starts_with('*');
+    if has_star && !is_everything(days) && !is_everything(weekdays) {
+        weekdays.insert(0, '+');
+    }
 }
 
 /// What people call a command: the first word that is its own.
@@ -251,8 +291,44 @@ mod tests {
             (r"date +\%F", "date +%F", None),
             (r"echo a\%b%c", "echo a%b", Some("c\n")),
             ("x", "x", None),
+            ("x%", "x", None),
+            ("x%a%", "x", Some("a\n")),
+            ("x%a%%", "x", Some("a\n\n")),
+            ("x%%", "x", Some("\n")),
         ] {
             assert_eq!(command_of(text), (command.to_string(), input.map(String::from)), "{text}");
+        }
+    }
+
+    #[test]
+    fn days_go_together_as_cron_has_them() {
+        for (schedule, expected) in [
+            ("0 0 */2 * 1-5", "0 0 */2 * +1-5"),
+            ("0 0 1-15 * */2", "0 0 1-15 * +*/2"),
+            ("0 0 */2 * */3", "0 0 */2 * +*/3"),
+            ("0 0 */2,5 * MON", "0 0 */2,5 * +MON"),
+            ("0 0 5,*/2 * MON", "0 0 5,*/2 * MON"),
+            ("0 0 1,15 * 1", "0 0 1,15 * 1"),
+            ("0 0 */2 * *", "0 0 */2 * *"),
+            ("0 0 */1 * 1", "0 0 */1 * 1"),
+            ("0 0 *,5 * 1", "0 0 *,5 * 1"),
+            ("0 0 5,* * 1", "0 0 1-31 * 1"),
+            ("0 0 * * */2", "0 0 * * */2"),
+            ("-0~30 ~ * * *", "H(0-30) H * * *"),
+        ] {
+            let (ours, _) = ours(schedule).expect(schedule);
+            assert_eq!(ours, expected, "{schedule}");
+            assert!(Schedule::parse(&ours).is_ok(), "{ours}");
+        }
+    }
+
+    #[test]
+    fn a_step_without_an_end_is_told() {
+        for schedule in ["10/15 * * * *", "0 1,2/4 * * *", "0 0 * * MON/2"] {
+            assert!(ours(schedule).is_err(), "{schedule}");
+        }
+        for schedule in ["*/15 * * * *", "10-59/15 * * * *", "@daily"] {
+            assert!(ours(schedule).is_ok(), "{schedule}");
         }
     }
 

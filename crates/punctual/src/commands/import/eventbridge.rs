@@ -25,6 +25,10 @@ pub(super) fn read(documents: Vec<Document>, given: &Given) -> Imported {
     imported
         .remarks
         .push("a rate() counts from the creation of a rule; here it counts from midnight UTC of 1970-01-01");
+    imported.remarks.push(
+        "AWS retries what it cannot deliver, 185 times within 24 hours unless a RetryPolicy says otherwise; here each attempt that \
+         fails is retried as often; as there, runs may overlap; an attempt ends after 24 hours",
+    );
     imported
 }
 
@@ -78,6 +82,12 @@ fn found(body: &Node, place: &Place, given: &Given, imported: &mut Imported) {
         let hint = "`list-targets-by-rule` has them: put its Targets into the rule";
         return imported.left(place, format!("{name}: it has no targets; {hint}"));
     }
+    let pattern = body.get("EventPattern").filter(|pattern| !matches!(pattern.value, Value::Null));
+    if pattern.is_some() {
+        let why =
+            "only its schedule is imported; it starts on events, too, and EventPattern has no counterpart";
+        imported.different(place, format!("{name}: {why}"));
+    }
     for target in &targets {
         let apart = (targets.len() > 1).then(|| target.get("Id").and_then(Node::text).unwrap_or("target"));
         let draft = draft(name, apart, body, target, when.clone(), place, imported);
@@ -110,16 +120,20 @@ fn when(body: &Node, expression: &str, given: &Given) -> Result<Node, String> {
             wire.set(to, instant(date).ok_or_else(|| format!("{from} {} is not a time", date.to_json()))?);
         }
     }
-    let window = body.get("FlexibleTimeWindow");
-    let mode = window.and_then(|window| window.get("Mode")).and_then(Node::text);
-    if mode == Some("FLEXIBLE") {
-        let minutes = window.and_then(|window| window.get("MaximumWindowInMinutes")).and_then(Node::whole);
-        wire.set(
-            "spread",
-            format!("PT{}M", minutes.ok_or("its FlexibleTimeWindow has no MaximumWindowInMinutes")?),
-        );
+    if let Some(minutes) = window_minutes(body)? {
+        wire.set("spread", format!("PT{minutes}M"));
     }
     Ok(wire)
+}
+
+/// How much later than their slots its runs may begin.
+fn window_minutes(body: &Node) -> Result<Option<u64>, String> {
+    let Some(window) = body.get("FlexibleTimeWindow") else { return Ok(None) };
+    if window.get("Mode").and_then(Node::text) != Some("FLEXIBLE") {
+        return Ok(None);
+    }
+    let minutes = window.get("MaximumWindowInMinutes").and_then(Node::whole);
+    minutes.map(Some).ok_or_else(|| "its FlexibleTimeWindow has no MaximumWindowInMinutes".into())
 }
 
 /// A time as the command line writes it: RFC 3339, or seconds since 1970.
@@ -184,10 +198,22 @@ fn draft(
             imported.different(place, format!("{name}: {member} has no counterpart; {why}"));
         }
     }
-    let mut more = Vec::new();
-    if let Some(policy) = target.get("RetryPolicy") {
-        more.push(("retry", retry(policy)));
+    let policy = target.get("RetryPolicy");
+    for member in ["MaximumRetryAttempts", "MaximumEventAgeInSeconds"] {
+        if let Some(node) = policy.and_then(|policy| policy.get(member)).filter(|node| node.whole().is_none())
+        {
+            let why =
+                format!("its {member} {} is not a number; it has what AWS takes without one", node.to_json());
+            imported.different(place, format!("{name}: {why}"));
+        }
     }
+    let spread_s = window_minutes(body).ok().flatten().unwrap_or(0).saturating_mul(60);
+    let mut more = vec![
+        ("timeout", "PT24H".into()),
+        ("retry", retry(policy, spread_s)),
+        // Also what is usual: a default of the tenant may say otherwise.
+        ("overlap", Node::map([("policy", "allow".into())])),
+    ];
     if body.get("ActionAfterCompletion").and_then(Node::text) == Some("DELETE") {
         imported
             .different(place, format!("{name}: a job that is over goes with its history, and not at once"));
@@ -209,16 +235,18 @@ fn draft(
     }
 }
 
-fn retry(policy: &Node) -> Node {
-    let mut retry = Node::map([]);
-    let attempts = policy.get("MaximumRetryAttempts").and_then(Node::whole).map(|retries| retries + 1);
-    if let Some(attempts) = attempts {
-        retry.set("max_attempts", attempts.min(1_000));
-    }
-    if let Some(age) =
-        policy.get("MaximumEventAgeInSeconds").and_then(Node::whole).filter(|_| attempts != Some(1))
-    {
-        retry.set("retry_for", seconds(age));
+/// What AWS does unless a policy says otherwise.
+const RETRIES: u64 = 185;
+const AGE_S: u64 = 86_400;
+
+/// AWS counts from when it calls first, and `retry_for` from the slot, up to the whole spread before that.
+fn retry(policy: Option<&Node>, spread_s: u64) -> Node {
+    let number = |member: &str| policy.and_then(|policy| policy.get(member)).and_then(Node::whole);
+    let attempts = number("MaximumRetryAttempts").unwrap_or(RETRIES).saturating_add(1).min(1_000);
+    let mut retry = Node::map([("max_attempts", attempts.into())]);
+    if attempts > 1 {
+        let age = number("MaximumEventAgeInSeconds").unwrap_or(AGE_S);
+        retry.set("retry_for", seconds(age.saturating_add(spread_s)));
     }
     retry
 }

@@ -7,6 +7,7 @@ mod cronjobs;
 mod crontab;
 mod eventbridge;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,8 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use punctual_api::Rules;
-use punctual_schedule::Tzdb;
+use punctual_api::job::{Purpose, read_job};
+use punctual_schedule::{Binding, Tzdb};
 
 use super::apply::{self, How, wanted};
 use super::export::written;
@@ -23,7 +25,7 @@ use super::output;
 use super::remote::{self, Remote};
 use super::tzdata;
 use crate::document::files::{self, Place};
-use crate::document::{Document, Node};
+use crate::document::{Document, Node, Unread};
 use crate::failure::{EXIT_CODES, Failure};
 
 /// Turn crontabs, Kubernetes CronJobs and EventBridge schedules into documents that `apply` takes
@@ -151,13 +153,24 @@ impl Imported {
 
     /// Makes keys that are there twice different, by their order.
     fn tell_apart(&mut self) {
-        let mut seen = std::collections::BTreeMap::new();
+        fn key_of(document: &Document) -> Option<String> {
+            document.body.get("key").and_then(Node::text).map(String::from)
+        }
+        // Also those further down: a key that was written stays with what it was written for.
+        let mut taken: BTreeSet<String> = self.documents.iter().filter_map(key_of).collect();
+        let mut seen: BTreeMap<String, u32> = BTreeMap::new();
         for document in &mut self.documents {
-            let Some(key) = document.body.get("key").and_then(Node::text).map(String::from) else { continue };
-            let count = seen.entry(key.clone()).and_modify(|count: &mut u32| *count += 1).or_insert(1);
-            if *count > 1 {
-                document.body.set("key", format!("{key}-{count}"));
+            let Some(key) = key_of(document) else { continue };
+            let count = seen.entry(key.clone()).or_insert(0);
+            *count += 1;
+            if *count == 1 {
+                continue;
             }
+            // Ends after as many steps as there are keys.
+            while !taken.insert(format!("{key}-{count}")) {
+                *count += 1;
+            }
+            document.body.set("key", format!("{key}-{count}"));
         }
     }
 
@@ -165,18 +178,22 @@ impl Imported {
     fn check(&mut self, tzdb: &Tzdb, now: Timestamp) {
         let reading = wanted::Reading { tenant: "default", defaults: "{}", rules: Rules::new(tzdb), now };
         for document in std::mem::take(&mut self.documents) {
-            match wanted::read(vec![document.clone()], &reading) {
-                Ok(_) => self.documents.push(document),
+            let refused = match wanted::read(vec![document.clone()], &reading) {
+                Ok(jobs) => jobs.iter().find_map(|job| never(job.sent.get(), &reading.rules, now)),
                 Err(lines) => {
                     let reason = |line: &String| match line.split_once(", /") {
                         Some((_, reason)) => format!("/{reason}"),
                         None => line.clone(),
                     };
-                    let reasons: Vec<String> = lines.iter().map(reason).collect();
-                    let key = document.body.get("key").and_then(Node::text).unwrap_or_default();
-                    self.left(&document.place, format!("{key}: {}", reasons.join("; ")));
+                    Some(lines.iter().map(reason).collect::<Vec<String>>().join("; "))
                 }
-            }
+            };
+            let Some(reason) = refused else {
+                self.documents.push(document);
+                continue;
+            };
+            let key = document.body.get("key").and_then(Node::text).unwrap_or_default();
+            self.left(&document.place, format!("{key}: {reason}"));
         }
     }
 
@@ -197,6 +214,17 @@ impl Imported {
         }
         text
     }
+}
+
+/// Why a job would never run, if it would not: the server refuses those, too.
+fn never(job: &str, rules: &Rules<'_>, now: Timestamp) -> Option<String> {
+    let schedule = read_job(job, Purpose::Create, rules).ok()?.schedule;
+    if let Some(end) = schedule.bounds.end.filter(|end| *end <= now) {
+        return Some(format!("it ended at {end}"));
+    }
+    let binding = Binding { registered_at: now, ..Binding::default() };
+    let first = schedule.timetable(rules.tzdb, &binding).and_then(|slots| slots.must_fire_after(now));
+    first.err().map(|error| error.to_string())
 }
 
 /// A job as a reader has it.
@@ -266,15 +294,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let is_system = *system || folders.iter().any(|folder| file.starts_with(folder));
             crontab::read(&name_of(file), &text_of(file)?, is_system, &given)
         }
-        Command::Cronjobs { file } => {
-            cronjobs::read(files::read(std::slice::from_ref(file)).map_err(apply::together)?, &given)
-        }
+        Command::Cronjobs { file } => cronjobs::read(manifests(file)?, &given),
         Command::Eventbridge { file } => {
             let name = name_of(file);
             let documents = files::parse(&name, &text_of(file)?, true);
-            let documents = documents
-                .map_err(|unread| Failure::Input(format!("{name}:{}: {}", unread.line, unread.reason)))?;
-            eventbridge::read(documents, &given)
+            eventbridge::read(documents.map_err(|unread| unreadable(&name, &unread))?, &given)
         }
     };
     imported.tell_apart();
@@ -326,6 +350,28 @@ impl Common {
             now,
         })
     }
+}
+
+/// The manifests in a file or folder, or on standard input.
+fn manifests(path: &Path) -> Result<Vec<Document>, Failure> {
+    let mut names = vec![name_of(path)]; // Read once: it may be a pipe.
+    if path.is_dir() {
+        // Finds the files, and tells everything that is wrong with any of them.
+        let found = files::read(&[path.to_path_buf()]).map_err(apply::together)?;
+        names = found.into_iter().map(|document| document.place.file).collect();
+        names.dedup();
+    }
+    let mut documents = Vec::new();
+    for name in names {
+        let text = text_of(Path::new(&name))?;
+        let read = cronjobs::parse(&name, &text, name.ends_with(".json"));
+        documents.extend(read.map_err(|unread| unreadable(&name, &unread))?);
+    }
+    Ok(documents)
+}
+
+fn unreadable(name: &str, unread: &Unread) -> Failure {
+    Failure::Input(format!("{name}:{}: {}", unread.line, unread.reason))
 }
 
 fn name_of(file: &Path) -> String {
@@ -390,7 +436,7 @@ mod tests {
     #[test]
     fn cronjobs_become_what_is_written_beside_them() {
         check("cronjobs", |name, text, given| {
-            cronjobs::read(files::parse(name, text, false).expect("documents"), given)
+            cronjobs::read(cronjobs::parse(name, text, false).expect("documents"), given)
         });
     }
 
@@ -399,6 +445,25 @@ mod tests {
         check("eventbridge", |name, text, given| {
             eventbridge::read(files::parse(name, text, true).expect("documents"), given)
         });
+    }
+
+    #[test]
+    fn keys_that_are_there_twice_are_told_apart_from_all_others() {
+        for (keys, expected) in [
+            (vec!["a", "b", "a", "a"], vec!["a", "b", "a-2", "a-3"]),
+            (vec!["a", "a", "a-2"], vec!["a", "a-3", "a-2"]),
+            (vec!["a-2", "a", "a", "a-2"], vec!["a-2", "a", "a-3", "a-2-2"]),
+        ] {
+            let mut imported = Imported::default();
+            for key in &keys {
+                let place = Place { file: "f".into(), line: 1, number: 1 };
+                imported.add(place, Node::map([("key", (*key).into())]));
+            }
+            imported.tell_apart();
+            let told: Vec<&str> =
+                imported.documents.iter().filter_map(|document| document.body.get("key")?.text()).collect();
+            assert_eq!(told, expected, "{keys:?}");
+        }
     }
 
     #[test]
