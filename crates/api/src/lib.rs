@@ -40,6 +40,7 @@ pub mod report;
 pub mod retry;
 pub mod run;
 pub mod schedule;
+pub mod secret;
 pub mod target;
 pub mod tenant;
 pub mod time;

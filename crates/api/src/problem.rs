@@ -183,6 +183,10 @@ codes! {
     KeyRevoked = "key_revoked", "The key was revoked";
     /// The time of the key is over, or it was replaced by a newer one.
     KeyExpired = "key_expired", "The key has expired";
+    /// No such secret.
+    SecretNotFound = "secret_not_found", "No such secret";
+    /// Secrets cannot be sealed: the server was given no master key.
+    SecretsKeyMissing = "secrets_key_missing", "The server has no master key";
     /// No such route.
     RouteNotFound = "route_not_found", "There is nothing here";
     /// The route does not take this method.

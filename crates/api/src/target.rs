@@ -3,7 +3,7 @@
 use std::fmt;
 
 use punctual_domain::job::{self as domain, Method};
-use punctual_domain::message;
+use punctual_domain::{message, secret};
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -27,12 +27,12 @@ object! {
 
     /// An HTTP callback. A 2xx answer succeeds.
     pub struct Http {
-        /// An absolute `http` or `https` URL.
+        /// An absolute `http` or `https` URL. Its path and query may name secrets: `{{ secret.NAME }}`.
         #[schema(example = "http://127.0.0.1:9000/hook", required = true)]
         pub url: String,
         /// `POST` (the default), `PUT`, `PATCH`, `GET` or `DELETE`.
         pub method: String,
-        /// More headers.
+        /// More headers. Their values may name secrets: `Bearer {{ secret.NAME }}`.
         pub headers: Headers,
     }
 
@@ -142,6 +142,12 @@ pub(crate) fn check_url(url: &str) -> Result<(), String> {
     if url.len() > URL_MAX {
         return Err(format!("the URL has {} bytes; at most {URL_MAX}", url.len()));
     }
+    secret::check(url).map_err(|wrong| wrong.to_string())?;
+    if domain::host(url).contains("{{") {
+        return Err("a secret stands in the path or the query of a URL; its host is for everybody to see".into());
+    }
+    // What is filled in is percent-encoded: it cannot be wrong here.
+    let url = &*secret::without(url);
     let shown: String = url.chars().take(80).collect();
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(format!("`{shown}` is not an absolute URL; write it as `https://host/path`"));
@@ -245,6 +251,9 @@ impl Read for Headers {
             let Some(value) = String::read(value, &here, errors) else { continue };
             if value.chars().any(|c| c != '\t' && !(' '..='~').contains(&c)) {
                 errors.add(&here, "header", "a header's value is printable ASCII on one line");
+            }
+            if let Err(wrong) = secret::check(&value) {
+                errors.add(&here, "header", wrong.to_string());
             }
             headers.push((name.into_owned(), value));
         }

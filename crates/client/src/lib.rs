@@ -29,6 +29,7 @@ mod nodes;
 pub mod once;
 mod operations;
 mod runs;
+mod secrets;
 mod server;
 mod tenants;
 pub mod worker;

@@ -88,11 +88,13 @@ pub struct Report {
 }
 
 /// The codes of failures that a job can choose to retry or not, in the order of a call.
-pub const CODES: [&str; 16] = [
+pub const CODES: [&str; 18] = [
     "target_url_invalid",
     "target_header_invalid",
     "target_refused",
     "call_unsendable",
+    "secret_not_found",
+    "secret_unreadable",
     "dns_failed",
     "connect_failed",
     "tls_failed",

@@ -1,4 +1,4 @@
-//! Small things that people write and nodes read: calendars, alerts, the defaults of a tenant, keys.
+//! Small things that people write and nodes read: calendars, alerts, the defaults of a tenant, keys, secrets.
 //!
 //! They are few, thousands and not millions, and are read whole. What a body says is known to whoever the kind belongs to; here it is
 //! text. Promise: a document is changed by a compare-and-set on its version, so that of two who change it at once one is told.
@@ -41,12 +41,22 @@ pub enum Kind {
     KeyUse,
     /// Counts the changes of keys, so that whoever knows them asks one question and not all.
     Keyring,
+    /// A secret of targets, sealed.
+    Secret,
 }
 
 impl Kind {
     /// All kinds, by their words.
-    pub const ALL: [Kind; 7] =
-        [Kind::Alarm, Kind::Alert, Kind::Calendar, Kind::Defaults, Kind::Key, Kind::KeyUse, Kind::Keyring];
+    pub const ALL: [Kind; 8] = [
+        Kind::Alarm,
+        Kind::Alert,
+        Kind::Calendar,
+        Kind::Defaults,
+        Kind::Key,
+        Kind::KeyUse,
+        Kind::Keyring,
+        Kind::Secret,
+    ];
 
     /// The word, as it is stored.
     pub fn as_str(self) -> &'static str {
@@ -58,6 +68,7 @@ impl Kind {
             Kind::Key => "key",
             Kind::KeyUse => "key_use",
             Kind::Keyring => "keyring",
+            Kind::Secret => "secret",
         }
     }
 

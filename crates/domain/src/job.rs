@@ -1,6 +1,6 @@
 //! What is registered: a schedule, a target, a payload and policies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use crate::labels::Labels;
 use crate::link::Link;
 use crate::parts::Parts;
 use crate::policy::Policies;
+use crate::secret;
 
 /// A job as stored: what its owner asked for, and what the server keeps about it. A run keeps the version it
 /// was fired with.
@@ -264,6 +265,13 @@ impl Target {
             Target::Worker { handler } => format!("worker {handler}"),
             Target::Discard => "discard".into(),
         }
+    }
+
+    /// The secrets that it names.
+    pub fn secrets(&self) -> BTreeSet<String> {
+        let Target::Http(http) = self else { return BTreeSet::new() };
+        let texts = std::iter::once(http.url.as_str()).chain(http.headers.iter().map(|(_, value)| value.as_str()));
+        texts.flat_map(secret::names).collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //! No I/O, no async, no clock: time and randomness come in as arguments. Read in this order:
 //! [`job`] is what is registered, [`run`] what happens for one cause, [`lifecycle`] the only place
 //! where a run changes state, [`papers`] what its attempts say of themselves, [`receiver`] who reports an attempt later, under a [`token`], [`parts`] how a slot becomes several runs, [`policy`] the decisions, [`ledger`] the account of every slot, [`operation`] long work
-//! over many jobs or runs, [`document`] what people write for all of them, [`message`] what the system tells of itself, [`link`] which jobs follow others, [`alert`] of what somebody is told, [`bulk`] which of them and what becomes of each, [`key`] who may ask for what, [`placement`] which node fires what, [`shares`] which lane
+//! over many jobs or runs, [`document`] what people write for all of them, [`message`] what the system tells of itself, [`link`] which jobs follow others, [`alert`] of what somebody is told, [`bulk`] which of them and what becomes of each, [`key`] who may ask for what, [`secret`] what targets name and nobody sees, sealed in an [`envelope`], [`placement`] which node fires what, [`shares`] which lane
 //! goes next, [`turns`] which tenant.
 
 pub mod account;
@@ -14,6 +14,7 @@ pub mod batch;
 pub mod bulk;
 pub mod calendar;
 pub mod document;
+pub mod envelope;
 pub mod id;
 pub mod idempotency;
 pub mod invariants;
@@ -31,6 +32,7 @@ pub mod placement;
 pub mod policy;
 pub mod receiver;
 pub mod run;
+pub mod secret;
 pub mod shares;
 pub mod tenant;
 pub mod token;

@@ -113,6 +113,29 @@ pub enum Error {
     /// No secret can be made.
     #[error("no secret can be made: {0}")]
     NoEntropy(String),
+    /// There is no such secret, or it is another tenant's.
+    #[error("secret `{0}` not found")]
+    SecretNotFound(String),
+    /// The secret changed since it was read.
+    #[error("the secret is at version {current}, not {expected}")]
+    SecretChanged {
+        /// What the caller had seen.
+        expected: u64,
+        /// What it is.
+        current: u64,
+    },
+    /// A name or a value that no secret can have.
+    #[error(transparent)]
+    SecretWrong(#[from] punctual_domain::secret::Wrong),
+    /// The tenant has as many secrets as it may.
+    #[error("a tenant has at most {} secrets", crate::secrets::SECRETS_MAX)]
+    TooManySecrets,
+    /// Secrets cannot be sealed.
+    #[error("secrets need a master key, and this server was given none")]
+    NoSecretsKey,
+    /// The master keys are not to be had.
+    #[error("the master keys of secrets cannot be read: {0}")]
+    SecretsKeyUnread(String),
     /// No such batch.
     #[error("batch `{0}` not found")]
     BatchNotFound(String),

@@ -49,6 +49,7 @@ mod replan;
 mod retain;
 mod ripe;
 mod under_way;
+mod vault;
 mod wake;
 
 pub mod alarms;
@@ -76,6 +77,7 @@ pub mod pull;
 pub mod queues;
 pub mod reclaim;
 pub mod register;
+pub mod secrets;
 pub mod stay;
 pub mod timetables;
 pub mod trigger;

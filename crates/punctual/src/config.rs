@@ -112,6 +112,13 @@ pub(crate) struct Settings {
     /// A file with a key that is to be there, as an admin of all tenants: it is created if it is not.
     #[arg(long, env = "PUNCTUAL_ADMIN_KEY_FILE", value_name = "FILE")]
     admin_key_file: Option<PathBuf>,
+    /// A file with the master keys that secrets are sealed with: one a line, 32 bytes as hexadecimal or base64, the newest first.
+    /// `openssl rand -hex 32` makes one. The same on all nodes.
+    #[arg(long, env = "PUNCTUAL_SECRETS_KEY_FILE", value_name = "FILE")]
+    secrets_key_file: Option<PathBuf>,
+    /// A command of the shell that prints them, instead of the file.
+    #[arg(long, env = "PUNCTUAL_SECRETS_KEY_COMMAND", value_name = "COMMAND", hide_env_values = true)]
+    secrets_key_command: Option<String>,
 }
 
 /// What a node does.
@@ -185,6 +192,8 @@ pub(crate) struct Config {
     pub(crate) smtp_url: Option<String>,
     pub(crate) smtp_from: Option<String>,
     pub(crate) admin_key_file: Option<PathBuf>,
+    pub(crate) secrets_key_file: Option<PathBuf>,
+    pub(crate) secrets_key_command: Option<String>,
 }
 
 /// In the file, one address may stand without brackets.
@@ -263,6 +272,8 @@ impl Config {
             smtp_url: flags.smtp_url.or(file.smtp_url),
             smtp_from: flags.smtp_from.or(file.smtp_from),
             admin_key_file: flags.admin_key_file.or(file.admin_key_file),
+            secrets_key_file: flags.secrets_key_file.or(file.secrets_key_file),
+            secrets_key_command: flags.secrets_key_command.or(file.secrets_key_command),
         };
         config.check()?;
         Ok(config)
@@ -306,6 +317,9 @@ impl Config {
         }
         if self.grace > 86_400 {
             return wrong(format!("grace: {} is more than a day", self.grace));
+        }
+        if self.secrets_key_file.is_some() && self.secrets_key_command.is_some() {
+            return wrong("secrets-key-command: the keys come from secrets-key-file; keep one of them".into());
         }
         self.mail()?;
         self.policy().map(|_| ())
@@ -388,7 +402,14 @@ impl Config {
         if let Some(file) = &self.admin_key_file {
             line("admin-key-file", format!("{:?}", file.display().to_string()));
         }
-        for (name, value) in [("smtp-url", &self.smtp_url), ("smtp-from", &self.smtp_from)] {
+        if let Some(file) = &self.secrets_key_file {
+            line("secrets-key-file", format!("{:?}", file.display().to_string()));
+        }
+        for (name, value) in [
+            ("secrets-key-command", &self.secrets_key_command),
+            ("smtp-url", &self.smtp_url),
+            ("smtp-from", &self.smtp_from),
+        ] {
             if let Some(value) = value {
                 line(name, format!("{value:?}"));
             }
@@ -426,7 +447,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_file_that_says_the_same() {
         let config =
-            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"\nsmtp-url = \"smtps://a:b@mail\"\nsmtp-from = \"P <p@example.com>\"\nadmin-key-file = \"/run/key\"").unwrap();
+            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"\nsmtp-url = \"smtps://a:b@mail\"\nsmtp-from = \"P <p@example.com>\"\nadmin-key-file = \"/run/key\"\nsecrets-key-file = \"/run/secrets\"").unwrap();
         let again = file(&config.print()).unwrap();
         assert_eq!(format!("{config:?}"), format!("{again:?}"));
     }
@@ -448,6 +469,7 @@ mod tests {
             ("labels = [\"zone\"]", "labels: `zone`"),
             ("roles = [\"boss\"]", "boss"),
             ("allow-cidrs = [\"10.0.0.0/99\"]", "allow-cidrs"),
+            ("secrets-key-file = \"a\"\nsecrets-key-command = \"b\"", "secrets-key-command"),
             ("smtp-url = \"smtp://localhost\"", "smtp-from"),
             ("smtp-from = \"p@example.com\"", "smtp-url"),
             ("smtp-url = \"http://localhost\"\nsmtp-from = \"p@example.com\"", "smtp-url"),

@@ -60,6 +60,8 @@ enum Command {
     Restore(commands::restore::Arguments),
     /// List, read, follow, cancel, retry, answer for and complete runs
     Run(Asking<commands::run::Command>),
+    /// Set what targets name as {{ secret.NAME }}, and see which there are
+    Secret(Asking<commands::secret::Command>),
     Serve(commands::serve::Arguments),
     /// Create and list tenants, and set defaults for their jobs
     Tenant(Asking<commands::tenant::Command>),
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Command::Operation(asking) => asking.run(),
         Command::Restore(arguments) => commands::restore::run(&arguments),
         Command::Run(asking) => asking.run(),
+        Command::Secret(asking) => asking.run(),
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Tenant(asking) => asking.run(),
         Command::Nodes(arguments) => commands::node::nodes(&arguments),

@@ -3,6 +3,7 @@
 //! Used by `serve`, by the library and by the bench alike. Promise: there is one way to put a node together, so that
 //! what is tested and measured is what runs.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use punctual_domain::id::WorkerId;
 use punctual_domain::link;
 use punctual_domain::policy::backlog::Caps;
 use punctual_domain::run::Run;
+use punctual_domain::secret::{Unusable, Values};
 use punctual_domain::token::Key;
 use punctual_domain::work::{Finished, Heartbeat, Held, Leased};
-use punctual_domain::{Labels, Note};
+use punctual_domain::{Labels, Note, TenantId};
 use punctual_engine::links::Followed;
 use punctual_engine::{Clock, Engine, Node, Seat, SystemClock, SystemEntropy};
 use punctual_schedule::Tzdb;
@@ -27,7 +29,7 @@ use punctual_store_postgres::Several;
 use punctual_worker::targets::function::{Answer, Call, Failed, Functions};
 use punctual_worker::targets::http::{self, Client, Secret};
 use punctual_worker::transport::Unreachable;
-use punctual_worker::{Reports, Session, Stopped, Targets, Transport, Worker};
+use punctual_worker::{Reports, Secrets, Session, Stopped, Targets, Transport, Worker};
 
 use crate::Error;
 
@@ -159,6 +161,7 @@ impl Running {
         let targets = Targets {
             http: client,
             secrets: options.secrets.into(),
+            vault: Some(Arc::new(Vault(Arc::clone(&parts.engine)))),
             functions,
             reports: options.token_key.clone().map(|key| Reports { key, address: options.public_url }),
             // The one that goes by the store's where the machine's is wrong.
@@ -252,6 +255,16 @@ fn follow(engine: Arc<Engine>) -> impl Fn(Call) -> Following + Send + Sync + 'st
 }
 
 type Following = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// The worker's way to the secrets of tenants.
+struct Vault(Arc<Engine>);
+
+#[async_trait]
+impl Secrets for Vault {
+    async fn open(&self, tenant: TenantId, names: &BTreeSet<String>) -> Result<Values, Unusable> {
+        self.0.open_secrets(tenant, names).await
+    }
+}
 
 /// The worker's way to the engine of its own process.
 struct Local {

@@ -31,6 +31,7 @@ fn code(code: Code) -> tonic::Code {
         Code::WrongState
         | Code::Overlap
         | Code::CalendarInUse
+        | Code::SecretsKeyMissing
         | Code::WorkerLost
         | Code::NoWorker
         | Code::AttemptOver
@@ -45,7 +46,8 @@ fn code(code: Code) -> tonic::Code {
         | Code::BreakerNotFound
         | Code::CalendarNotFound
         | Code::AlertNotFound
-        | Code::KeyNotFound => tonic::Code::NotFound,
+        | Code::KeyNotFound
+        | Code::SecretNotFound => tonic::Code::NotFound,
         Code::RouteNotFound | Code::MethodNotAllowed => tonic::Code::Unimplemented,
         Code::Unauthenticated
         | Code::KeyMalformed

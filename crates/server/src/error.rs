@@ -78,12 +78,14 @@ fn status(code: Code) -> StatusCode {
         | Code::CalendarNotFound
         | Code::AlertNotFound
         | Code::KeyNotFound
+        | Code::SecretNotFound
         | Code::RouteNotFound => StatusCode::NOT_FOUND,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::KeyTaken
         | Code::WrongState
         | Code::Overlap
         | Code::CalendarInUse
+        | Code::SecretsKeyMissing
         | Code::WorkerLost
         | Code::NoWorker
         | Code::AttemptOver
@@ -218,6 +220,13 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::KeyRefused(refused) => key_code(refused),
         EngineError::KeyOver { .. } | EngineError::KeyTooWeak { .. } => Code::WrongState,
         EngineError::NoEntropy(_) => Code::Internal,
+        EngineError::SecretNotFound(_) => Code::SecretNotFound,
+        EngineError::SecretChanged { .. } => Code::VersionConflict,
+        EngineError::NoSecretsKey => Code::SecretsKeyMissing,
+        EngineError::SecretsKeyUnread(_) => Code::Unavailable,
+        EngineError::SecretWrong(wrong) => {
+            return wrong_fields(vec![FieldError::new("name", "out_of_range", wrong.to_string())]);
+        }
         EngineError::OperationNotFound(_) => Code::OperationNotFound,
         EngineError::CalendarNotFound(_) => Code::CalendarNotFound,
         EngineError::CalendarChanged { .. } => Code::VersionConflict,
@@ -233,9 +242,10 @@ fn engine_problem(error: &EngineError) -> Problem {
         }
         EngineError::Overlap { .. } => Code::Overlap,
         EngineError::TooManyPending { .. } => Code::TooManyPending,
-        EngineError::TooManyLimits | EngineError::TooManyAlerts | EngineError::TooManyKeys => {
-            Code::InvalidRequest
-        }
+        EngineError::TooManyLimits
+        | EngineError::TooManyAlerts
+        | EngineError::TooManyKeys
+        | EngineError::TooManySecrets => Code::InvalidRequest,
         EngineError::AlertNotFound(_) => Code::AlertNotFound,
         EngineError::ReservedType => {
             return wrong_fields(vec![FieldError::new("/type", "reserved", error.to_string())]);
@@ -276,12 +286,18 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::KeyTaken { .. } => "; change that job with PUT /v1/jobs/key/{key}, or take another key",
         EngineError::BatchTaken(_) => "; the same id with the same body is the same batch: take another id",
         EngineError::BatchNotFound(_) => "; `GET /v1/batches` lists them",
-        EngineError::VersionConflict { .. } | EngineError::CalendarChanged { .. } => {
+        EngineError::VersionConflict { .. }
+        | EngineError::CalendarChanged { .. }
+        | EngineError::SecretChanged { .. } => {
             "; read it again and repeat the change"
         }
         EngineError::NoWorker(_) => "; start one, and ask again",
         EngineError::KeyNotFound(_) => "; `GET /v1/keys` lists them",
         EngineError::KeyOver { .. } => "; create another",
+        EngineError::SecretNotFound(_) => "; `GET /v1/secrets` lists them",
+        EngineError::NoSecretsKey => {
+            "; make one with `openssl rand -hex 32 > secrets.key` and start every node with `--secrets-key-file secrets.key`"
+        }
         EngineError::WorkerLost(_) => "; it holds nothing: claim without `worker` to begin anew",
         EngineError::Token(token::Refused::Invalid) => {
             "; send what the call had in `Punctual-Completion-Token`, in the same header or as `Authorization: Bearer`"

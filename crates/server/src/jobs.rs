@@ -74,7 +74,9 @@ async fn read(call: &Call, text: &str, purpose: Purpose) -> Result<Spec, Error> 
 /// What there is to say to whoever registers or changes a job.
 async fn hints(call: &Call, spec: &Spec) -> Result<Vec<String>, Error> {
     let unmet = call.shared.engine.unmet(call.tenant, &spec.queue, &spec.requires).await?;
-    Ok(unmet.into_iter().chain(call.shared.engine.crowded(call.tenant, spec).await).collect())
+    let secrets = call.shared.engine.secret_warnings(call.tenant, spec).await?;
+    let crowded = call.shared.engine.crowded(call.tenant, spec).await;
+    Ok(unmet.into_iter().chain(secrets).chain(crowded).collect())
 }
 
 fn created(call: &Call, registered: &Registered, hints: Vec<String>) -> Answer {
@@ -112,6 +114,7 @@ async fn changed(call: &Call, registered: &Registered) -> Outcome {
         .await?
         .into_iter()
         .collect();
+    hints.extend(engine.secret_warnings(seen.job.tenant, &seen.job.spec).await?);
     if seen.job.is_active() {
         hints.extend(engine.crowded(call.tenant, &seen.job.spec).await);
     }
@@ -125,7 +128,8 @@ async fn looked_at(call: &Call, seen: &Seen) -> Outcome {
     let recent = call.shared.engine.recent(&seen.job).await?;
     let unmet =
         call.shared.engine.unmet(seen.job.tenant, &seen.job.spec.queue, &seen.job.spec.requires).await?;
-    Ok(shown(call, seen, &recent, unmet.into_iter().collect(), StatusCode::OK))
+    let secrets = call.shared.engine.secret_warnings(seen.job.tenant, &seen.job.spec).await?;
+    Ok(shown(call, seen, &recent, unmet.into_iter().chain(secrets).collect(), StatusCode::OK))
 }
 
 pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {

@@ -35,6 +35,7 @@ mod queues;
 mod reports;
 mod routes;
 mod runs;
+mod secrets;
 mod state;
 mod tenants;
 mod waiting;

@@ -26,6 +26,7 @@ use punctual_api::operation::Operation;
 use punctual_api::queue::Queue;
 use punctual_api::report::{AttemptEnd, AttemptHeard, AttemptHeartbeat};
 use punctual_api::run::{RunAnswer, RunLogLine};
+use punctual_api::secret::{Secret, SecretSpec, SecretsRotated};
 use punctual_api::tenant::{Tenant, TenantSpec};
 use punctual_api::worker::{
     Claim, Claimed, HeartbeatAnswer, ResultTaken, Results, ResultsTaken, Worker, WorkerHeartbeat,
@@ -39,7 +40,7 @@ use crate::query::Param;
 use crate::state::{Shared, State};
 use crate::{
     alerts, batches, breakers, bulk, calendars, dead_letters, forecast, front, import, jobs, keys, limits,
-    many, meta, nodes, operations, queues, reports, runs, tenants, workers,
+    many, meta, nodes, operations, queues, reports, runs, secrets, tenants, workers,
 };
 
 /// A route.
@@ -587,6 +588,29 @@ pub static TABLE: &[Endpoint] = &[
     .takes(json::<KeyRotation>())
     .gives(200, json::<NewKey>())
     .by(|| post(keys::rotate)),
+    on("GET", "/v1/secrets", Needs::Operator, "Lists secrets by name, never what they say")
+        .query(&[LIMIT, CURSOR])
+        .gives(200, page_of::<Secret>())
+        .by(|| get(secrets::list)),
+    on("GET", "/v1/secrets/{name}", Needs::Operator, "Reads what is known of a secret, never what it says")
+        .gives(200, json::<Secret>())
+        .by(|| get(secrets::get)),
+    on("PUT", "/v1/secrets/{name}", Needs::Admin, "Sets a secret, which counts within a second")
+        .takes(json::<SecretSpec>())
+        .gives(201, json::<Secret>())
+        .or_gives(200, json::<Secret>())
+        .by(|| put(secrets::put)),
+    on("DELETE", "/v1/secrets/{name}", Needs::Admin, "Deletes a secret; jobs that name it fail from then on")
+        .by(|| delete(secrets::delete)),
+    on(
+        "POST",
+        "/v1/secret-keys/rotate",
+        Needs::Admin,
+        "Seals the secrets of all tenants with the newest master key",
+    )
+    .for_all()
+    .gives(200, json::<SecretsRotated>())
+    .by(|| post(secrets::rotate)),
     on("GET", "/v1/tenants", Needs::Admin, "Lists the tenants")
         .gives(200, page_of::<Tenant>())
         .by(|| get(tenants::list)),

@@ -19,8 +19,9 @@ use punctual_domain::work::{Held, Leased};
 use punctual_domain::{Outcome, Receiver, Report, Run};
 use tokio::time::Instant;
 
+use crate::filling::{self, Filled};
 use crate::targets::function::Functions;
-use crate::targets::http::{self, Answer, Call, Cause, Client, Headers, Phase, Response, Secret, names};
+use crate::targets::http::{Answer, Call, Cause, Client, Phase, Response, Secret, names};
 use crate::voice::Voice;
 
 /// Everything that attempts are executed with.
@@ -30,6 +31,8 @@ pub struct Targets {
     pub http: Client,
     /// Signs them; the newest first.
     pub secrets: Arc<[Secret]>,
+    /// Opens the secrets that targets name; without it those that do are not called.
+    pub vault: Option<Arc<dyn filling::Secrets>>,
     /// Handlers of this process.
     pub functions: Functions,
     /// How receivers report that do so later; without it they are not called.
@@ -102,11 +105,22 @@ impl Targets {
     }
 
     async fn call_back(&self, target: &Http, leased: &Leased, at: Timestamp, timeout: Duration) -> Report {
-        let parsed = http::Target::parse(&target.url).and_then(|url| {
-            let pairs = target.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            Ok((url, Headers::parse(pairs)?))
-        });
-        let (url, headers) = match parsed {
+        let filled = match filling::fill(target, leased, self.vault.as_deref()).await {
+            Ok(filled) => filled,
+            Err(failure) => return failed(at, failure),
+        };
+        let report = self.call_filled(&filled, leased, at, timeout).await;
+        filled.hide(report)
+    }
+
+    async fn call_filled(
+        &self,
+        filled: &Filled<'_>,
+        leased: &Leased,
+        at: Timestamp,
+        timeout: Duration,
+    ) -> Report {
+        let (url, headers) = match filled.parse() {
             Ok(parsed) => parsed,
             Err(error) => {
                 let (code, message) = (error.code().into(), error.to_string());
@@ -126,10 +140,10 @@ impl Targets {
             .http
             .send(&Call {
                 target: &url,
-                method: method(target.method),
+                method: method(filled.method),
                 headers: &headers,
                 own: &own,
-                body: body(target.method, leased),
+                body: body(filled.method, filled.payload.as_deref()),
                 webhook_id: &key,
                 timestamp_s: at.as_second(),
                 secrets: &self.secrets,
@@ -170,11 +184,11 @@ fn method(method: Method) -> ::http::Method {
     }
 }
 
-fn body(method: Method, leased: &Leased) -> Bytes {
+fn body(method: Method, payload: Option<&str>) -> Bytes {
     match method {
         Method::Get | Method::Delete => Bytes::new(),
         Method::Post | Method::Put | Method::Patch => {
-            leased.payload().map_or_else(Bytes::new, |text| Bytes::copy_from_slice(text.as_bytes()))
+            payload.map_or_else(Bytes::new, |text| Bytes::copy_from_slice(text.as_bytes()))
         }
     }
 }

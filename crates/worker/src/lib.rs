@@ -9,10 +9,12 @@ pub mod transport;
 
 mod error;
 mod execute;
+mod filling;
 mod voice;
 mod worker;
 
 pub use error::Error;
 pub use execute::{Reports, Targets};
+pub use filling::Secrets;
 pub use transport::{Session, Transport};
 pub use worker::{Options, Stopped, Worker};

@@ -200,6 +200,7 @@ fn start(engine: &Arc<Engine>, functions: Functions, concurrency: usize) -> Work
     let targets = Targets {
         http: Client::new(HttpOptions::default()).unwrap(),
         secrets: [].into(),
+        vault: None,
         functions,
         reports: None,
         now: Arc::new(Timestamp::now),

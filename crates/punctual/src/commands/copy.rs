@@ -11,7 +11,7 @@ use punctual_store_postgres::Options;
 use serde_json::json;
 
 use super::output::{self, Format};
-use super::{remote, secret};
+use super::{own_secret, remote};
 use crate::failure::{EXIT_CODES, Failure};
 
 /// Pieces of a page: one commit. More make it hardly faster, and a piece may be as large as the output of a run.
@@ -59,7 +59,7 @@ async fn execute(arguments: &Arguments) -> Result<(), Failure> {
     bar.finish_and_clear();
     let report = copied.map_err(failed)?;
     // Before nodes may start, or the first one would make secrets of its own.
-    for name in secret::ALL {
+    for name in own_secret::ALL {
         if let Some(text) = from.secret(name).await? {
             to.set_secret(name, &text).await?;
         }
@@ -129,7 +129,7 @@ impl Side {
     /// A secret, if one was made.
     async fn secret(&self, name: &str) -> Result<Option<String>, Failure> {
         match self {
-            Side::Directory(path, _) => Ok(secret::read(path, name)?),
+            Side::Directory(path, _) => Ok(own_secret::read(path, name)?),
             Side::Database(side) => {
                 let value = side.setting(name).await.with_context(|| format!("read the {name}"))?;
                 let text =
@@ -141,7 +141,7 @@ impl Side {
 
     async fn set_secret(&self, name: &str, text: &str) -> Result<(), Failure> {
         match self {
-            Side::Directory(path, _) => secret::write(path, name, text)?,
+            Side::Directory(path, _) => own_secret::write(path, name, text)?,
             Side::Database(side) => {
                 side.set(name, text.as_bytes()).await.with_context(|| format!("write the {name}"))?;
             }

@@ -22,7 +22,7 @@ use punctual_schedule::Tzdb;
 
 use super::output::Format;
 use super::remote::{self, Paging, Remote};
-use super::{moment, output, secret};
+use super::{moment, output, own_secret};
 use crate::failure::{EXIT_CODES, Failure};
 
 /// Create and revoke keys: who may ask the server for what
@@ -160,8 +160,8 @@ async fn create_in(storage: Storage, spec: &KeySpec, tenant: Option<&str>) -> Re
     })?;
     let engine = &parts.engine;
     let secret = match (&parts.postgres, &storage) {
-        (Some(store), _) => secret::shared(store, secret::KEYS).await?,
-        (None, Storage::Embedded(directory)) => secret::load(directory, secret::KEYS)?,
+        (Some(store), _) => own_secret::shared(store, own_secret::KEYS).await?,
+        (None, Storage::Embedded(directory)) => own_secret::load(directory, own_secret::KEYS)?,
         (None, _) => return Err(Failure::Other(anyhow!("a store in memory keeps no keys"))),
     };
     engine.set_seal(Seal::of_secret(&secret.reveal()));

@@ -1,79 +1,142 @@
-//! The secrets of an installation: made at the first start, kept in the data directory or in the database that all
-//! nodes share. One signs callbacks, and receivers know it; one signs the tokens under which they report, and one hashes keys of the
-//! API: these nobody knows.
+//! `punctual secret`: what targets name as `{{ secret.NAME }}` and nobody sees.
+//!
+//! A value comes from standard input or a file, never from an argument: arguments are in the history of shells and in the list of
+//! processes.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::io::{IsTerminal as _, Read as _};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use punctual_store_postgres::Several;
-use punctual_worker::targets::http::Secret;
+use clap::Subcommand;
+use jiff::Timestamp;
+use punctual_api::secret::{Secret, SecretSpec, SecretsRotated};
+use punctual_client::Client;
+use punctual_domain::secret::VALUE_MAX;
 
-/// The file's name, and that of the setting, of the one that signs callbacks.
-pub(super) const SIGNING: &str = "signing-secret";
+use super::asking::Ask;
+use super::remote::{Paging, Remote};
+use super::{moment, output};
+use crate::failure::Failure;
 
-/// Of the one that signs tokens.
-pub(super) const TOKENS: &str = "token-secret";
+/// The verbs.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Set a secret to what standard input or a file says
+    ///
+    /// A line break at the very end is not part of the value. Targets use it as {{ secret.NAME }} in headers, in the path and query of a
+    /// URL and in the payload.
+    #[command(after_help = "Examples:
+  printf %s \"$TOKEN\" | punctual secret set shop-token
+  punctual secret set client-key --file client.key")]
+    Set {
+        /// Its name: 1 to 64 letters, digits and any of . _ -
+        name: String,
+        /// A file with the value, or - for standard input
+        #[arg(short, long, value_name = "FILE", default_value = "-")]
+        file: PathBuf,
+        /// Only if it still has this version
+        #[arg(long, value_name = "N")]
+        version: Option<u32>,
+    },
+    /// List secrets by name, never what they say
+    List {
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Delete a secret; jobs that name it fail from then on
+    Delete {
+        /// Its name
+        name: String,
+        /// Only if it still has this version
+        #[arg(long, value_name = "N")]
+        version: Option<u32>,
+    },
+    /// Seal all secrets with the newest master key
+    ///
+    /// Put the new key on the first line of the file of --secrets-key-file, the old one below it, on every node. When this says that none
+    /// could not be read, the old line may go.
+    RotateKey,
+}
 
-/// Of the one that hashes keys.
-pub(super) const KEYS: &str = "key-secret";
-
-/// All of them.
-pub(super) const ALL: [&str; 3] = [SIGNING, TOKENS, KEYS];
-
-/// Reads a secret, or makes one.
-pub(super) fn load(data: &Path, name: &str) -> Result<Secret> {
-    match read(data, name)? {
-        Some(text) => Secret::parse(&text).with_context(|| format!("read {}", data.join(name).display())),
-        None => {
-            let secret = random()?;
-            write(data, name, &secret.reveal())?;
-            Ok(secret)
+impl Ask for Command {
+    async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
+        match self {
+            Command::Set { name, file, version } => {
+                let spec = SecretSpec { value: Some(value(file)?) };
+                remote.show(&client.put_secret(name, &spec, *version).await?, page)
+            }
+            Command::List { paging } => remote.show_list(client.secrets(), paging, table).await,
+            Command::Delete { name, version } => Ok(client.delete_secret(name, *version).await?),
+            Command::RotateKey => {
+                let rotated = client.rotate_secrets_key().await?;
+                remote.show(&rotated, told)?;
+                match rotated.value.unreadable {
+                    0 => Ok(()),
+                    count => Err(Failure::Other(anyhow::anyhow!(
+                        "{count} secrets could not be read and are sealed as they were; keep the old keys"
+                    ))),
+                }
+            }
         }
     }
 }
 
-/// The text of a secret, if there is one.
-pub(super) fn read(data: &Path, name: &str) -> Result<Option<String>> {
-    let path = data.join(name);
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(Some(text.trim().into())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
-    }
-}
-
-/// A secret of a cluster: the first node to start makes it.
-pub(super) async fn shared(store: &Several, name: &str) -> Result<Secret> {
-    let text = store
-        .setting(name, random()?.reveal().as_bytes())
-        .await
-        .with_context(|| format!("read the {name}"))?;
-    let text = String::from_utf8(text).with_context(|| format!("read the {name}"))?;
-    Ok(Secret::parse(&text)?)
-}
-
-fn random() -> Result<Secret> {
-    let mut bytes = [0; 32];
-    fs::File::open("/dev/urandom")
-        .and_then(|mut random| std::io::Read::read_exact(&mut random, &mut bytes))
-        .context("read random bytes")?;
-    Ok(Secret::from_random(&bytes)?)
-}
-
-/// Writes a secret.
-pub(super) fn write(data: &Path, name: &str, text: &str) -> Result<()> {
-    let path = data.join(name);
-    // Complete or not there: a half-written secret would sign nothing that anybody can verify.
-    let temporary = path.with_extension("new");
-    let write = || -> std::io::Result<()> {
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        writeln!(file, "{text}")?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)
+/// The value, without a line break at its end.
+fn value(file: &Path) -> Result<String, Failure> {
+    let wrong = |reason: String| Failure::Input(format!("--file {}: {reason}", file.display()));
+    let mut bytes = Vec::new();
+    // One more than may be, to see that it is too long.
+    let most = VALUE_MAX as u64 + 2;
+    let read = match file.to_str() {
+        Some("-") => {
+            if std::io::stdin().is_terminal() {
+                eprintln!("Type the value, then Ctrl-D on a line of its own:");
+            }
+            std::io::stdin().lock().take(most).read_to_end(&mut bytes)
+        }
+        _ => std::fs::File::open(file).and_then(|file| file.take(most).read_to_end(&mut bytes)),
     };
-    write().with_context(|| format!("write {}", path.display()))
+    read.map_err(|error| wrong(error.to_string()))?;
+    let mut text = String::from_utf8(bytes).map_err(|_| wrong("a secret is text in UTF-8".into()))?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
+
+fn page(secret: &Secret, now: Timestamp) -> String {
+    let mut facts = output::facts();
+    facts.add_row(vec!["secret".to_string(), secret.name.clone()]);
+    facts.add_row(vec!["version".to_string(), secret.version.to_string()]);
+    let set = format!("{} by {}", moment::full(secret.set_at, now), output::safe(&secret.set_by));
+    facts.add_row(vec!["set".to_string(), set]);
+    facts.add_row(vec!["master key".to_string(), secret.master_key.clone()]);
+    output::lines(&facts)
+}
+
+fn table(secrets: &[&Secret], now: Timestamp) -> String {
+    let mut table = output::table(&["SECRET", "SET", "BY", "MASTER KEY", "VERSION"]);
+    for secret in secrets {
+        table.add_row(vec![
+            output::safe(&secret.name),
+            moment::relative(secret.set_at, now),
+            output::safe(&secret.set_by),
+            secret.master_key.clone(),
+            secret.version.to_string(),
+        ]);
+    }
+    output::lines(&table)
+}
+
+fn told(rotated: &SecretsRotated, _: Timestamp) -> String {
+    let mut text = format!(
+        "Master key {}: {} sealed anew, {} were already, {} could not be read.\n",
+        rotated.master_key, rotated.resealed, rotated.already, rotated.unreadable
+    );
+    for one in &rotated.examples {
+        text.push_str(&format!("  {}: {}\n", output::safe(&one.name), output::safe(&one.reason)));
+    }
+    text
 }

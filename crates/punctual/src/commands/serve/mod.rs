@@ -2,6 +2,7 @@
 
 mod admission;
 mod demo;
+mod master_key;
 mod ready;
 mod waiting;
 
@@ -13,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use punctual::wire::{Options, Running, Storage};
-use punctual_domain::Target;
+use punctual_domain::{Target, secret};
 use punctual_domain::token::Key;
 use punctual_schedule::Tzdb;
 use punctual_server::{Keys, Limits, State};
@@ -27,7 +28,7 @@ use tracing_subscriber::EnvFilter;
 use self::admission::NoKey;
 use self::ready::Ready;
 use self::waiting::{Unstarted, Waiting};
-use super::{output, secret, tzdata};
+use super::{output, own_secret, tzdata};
 use crate::config::{Config, LogFormat, Settings};
 use crate::failure::Failure;
 
@@ -192,19 +193,20 @@ async fn start(
     let started = async {
         let [signing, tokens, keys] = match &parts.postgres {
             Some(store) => [
-                secret::shared(store, secret::SIGNING).await?,
-                secret::shared(store, secret::TOKENS).await?,
-                secret::shared(store, secret::KEYS).await?,
+                own_secret::shared(store, own_secret::SIGNING).await?,
+                own_secret::shared(store, own_secret::TOKENS).await?,
+                own_secret::shared(store, own_secret::KEYS).await?,
             ],
             None => [
-                secret::load(&config.data, secret::SIGNING)?,
-                secret::load(&config.data, secret::TOKENS)?,
-                secret::load(&config.data, secret::KEYS)?,
+                own_secret::load(&config.data, own_secret::SIGNING)?,
+                own_secret::load(&config.data, own_secret::TOKENS)?,
+                own_secret::load(&config.data, own_secret::KEYS)?,
             ],
         };
         options.secrets = vec![signing];
         options.token_key = Some(Key::of_secret(&tokens.reveal()));
         admission::prepare(&parts.engine, config, address, &keys).await?;
+        master_key::prepare(&parts.engine, config).await?;
         anyhow::Ok(Running::start_on(parts, options).await?)
     };
     match started.await {
@@ -228,7 +230,8 @@ fn machine(address: SocketAddr) -> String {
 fn check_target(policy: http::Policy) -> Arc<punctual_api::read::CheckTarget> {
     Arc::new(move |target| match target {
         Target::Http(http) => {
-            let url = http::Target::parse(&http.url).map_err(|error| error.to_string())?;
+            // Secrets are judged when they are filled in.
+            let url = http::Target::parse(&secret::without(&http.url)).map_err(|error| error.to_string())?;
             let headers = http.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
             http::Headers::parse(headers).map_err(|error| error.to_string())?;
             policy.check(&url).map_err(|refusal| refusal.to_string())

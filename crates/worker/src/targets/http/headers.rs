@@ -118,6 +118,17 @@ impl Headers {
         }
         Ok(Headers { has_content_type: template.contains_key(CONTENT_TYPE), template })
     }
+
+    /// What these names say is secret: it is not printed, and HTTP/2 keeps it out of its tables.
+    #[must_use]
+    pub fn hiding(mut self, is_secret: impl Fn(&str) -> bool) -> Self {
+        for (name, value) in self.template.iter_mut() {
+            if is_secret(name.as_str()) {
+                value.set_sensitive(true);
+            }
+        }
+        self
+    }
 }
 
 fn read(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Error> {
