@@ -40,8 +40,16 @@ pub trait KeySource: Debug + Send + Sync + 'static {
 #[derive(Debug, Default)]
 pub(crate) struct Vault {
     source: OnceLock<Arc<dyn KeySource>>,
-    keys: tokio::sync::Mutex<Option<(Timestamp, Arc<MasterKeys>)>>,
+    keys: tokio::sync::Mutex<Option<Read>>,
     sealed: Mutex<HashMap<(TenantId, String), (Timestamp, Arc<Document>)>>,
+}
+
+/// Keys as they were read.
+#[derive(Debug)]
+struct Read {
+    keys: Arc<MasterKeys>,
+    /// A key that was not among them, and when that was seen.
+    missed: Option<(MasterKeyId, Timestamp)>,
 }
 
 impl Vault {
@@ -79,27 +87,28 @@ impl Engine {
         let source = self.vault.source.get().ok_or(Error::NoSecretsKey)?;
         let now = self.clock.now();
         let mut read = self.vault.keys.lock().await;
-        if let (Some(id), Some((read_at, keys))) = (wanted, read.as_ref()) {
-            let is_new = now.duration_since(*read_at) < LOOK_EVERY;
-            if is_new || keys.get(id).is_some() {
-                return Ok(Arc::clone(keys));
+        if let (Some(id), Some(known)) = (wanted, read.as_ref()) {
+            let is_missed = known.missed.is_some_and(|(missed, at)| {
+                missed == id && now.duration_since(at) < LOOK_EVERY
+            });
+            if is_missed || known.keys.get(id).is_some() {
+                return Ok(Arc::clone(&known.keys));
             }
         }
         let found = source.read().await;
         let found = found.and_then(|text| text.parse::<MasterKeys>().map_err(|wrong| wrong.to_string()));
-        match (found, wanted, read.as_ref()) {
-            (Ok(keys), _, _) => {
-                let keys = Arc::new(keys);
-                *read = Some((now, Arc::clone(&keys)));
-                Ok(keys)
-            }
+        let keys = match (found, wanted, read.as_ref()) {
+            (Ok(keys), _, _) => Arc::new(keys),
             // What was read before still opens what it did.
-            (Err(reason), Some(_), Some((_, keys))) => {
+            (Err(reason), Some(_), Some(known)) => {
                 tracing::warn!(reason, "the master keys cannot be read again");
-                Ok(Arc::clone(keys))
+                Arc::clone(&known.keys)
             }
-            (Err(reason), _, _) => Err(Error::SecretsKeyUnread(reason)),
-        }
+            (Err(reason), _, _) => return Err(Error::SecretsKeyUnread(reason)),
+        };
+        let missed = wanted.filter(|id| keys.get(*id).is_none()).map(|id| (id, now));
+        *read = Some(Read { keys: Arc::clone(&keys), missed });
+        Ok(keys)
     }
 
     /// Opens secrets for one call.

@@ -36,6 +36,7 @@ mod overlap;
 mod poison;
 mod pull;
 mod redrive;
+mod secrets;
 mod serve;
 mod several;
 mod sharing;
@@ -46,6 +47,7 @@ mod why;
 
 mod support {
     pub(crate) mod asked;
+    pub(crate) mod echo;
     pub(crate) mod hook;
     pub(crate) mod program;
     pub(crate) mod proxy;

@@ -167,6 +167,8 @@ pub(crate) fn command() -> Command {
         "PUNCTUAL_KEY",
         "PUNCTUAL_KEY_FILE",
         "PUNCTUAL_ADMIN_KEY_FILE",
+        "PUNCTUAL_SECRETS_KEY_FILE",
+        "PUNCTUAL_SECRETS_KEY_COMMAND",
     ] {
         command.env_remove(name);
     }
