@@ -29,6 +29,7 @@ mod register;
 mod replica;
 mod restart;
 mod retention;
+mod secrets;
 mod sharing;
 mod unknown;
 mod why;

@@ -26,6 +26,7 @@ mod operations;
 mod refused;
 mod reports;
 mod retention;
+mod secrets;
 mod sharing;
 mod unknown;
 mod walk;
