@@ -257,7 +257,7 @@ impl AlertUrl {
             return None;
         }
         let http =
-            punctual_domain::job::Http { url: url.clone(), method: Default::default(), headers: Vec::new() };
+            punctual_domain::job::Http { url: url.clone(), method: Default::default(), headers: Vec::new(), tls: None };
         if let Some(Err(reason)) = rules.check_target.map(|check| check(&punctual_domain::Target::Http(http)))
         {
             errors.add(&at.member("url"), "target_refused", reason);

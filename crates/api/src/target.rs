@@ -34,6 +34,19 @@ object! {
         pub method: String,
         /// More headers. Their values may name secrets: `Bearer {{ secret.NAME }}`.
         pub headers: Headers,
+        /// What TLS is spoken with, if not with the public authorities and nobody's certificate.
+        pub tls: Tls,
+    }
+
+    /// What TLS is spoken with: names of secrets, each of which has PEM in it.
+    pub struct Tls {
+        /// Who must have signed the target's certificate, instead of the public authorities.
+        #[schema(example = "shop-ca")]
+        pub ca: String,
+        /// The certificate that is shown to the target, and those above it.
+        pub client_cert: String,
+        /// Its key.
+        pub client_key: String,
     }
 
     /// A handler by its name.
@@ -133,7 +146,42 @@ impl Http {
         if let Err(detail) = check_url(url) {
             errors.add(&at.member("url"), "target_url", detail);
         }
-        Some(domain::Http { url: url.clone(), method: method?, headers })
+        let tls = self.tls.as_ref().map(|tls| tls.to_domain(url, &at.member("tls"), errors));
+        Some(domain::Http { url: url.clone(), method: method?, headers, tls: tls.map(Box::new) })
+    }
+}
+
+impl Tls {
+    fn to_domain(&self, url: &str, at: &At<'_>, errors: &mut Errors) -> domain::Tls {
+        if !url.to_ascii_lowercase().starts_with("https://") {
+            errors.add(at, "conflict", "TLS is spoken with `https` URLs; write one, or leave `tls` out");
+        }
+        for (member, name) in
+            [("ca", &self.ca), ("client_cert", &self.client_cert), ("client_key", &self.client_key)]
+        {
+            if let Some(Err(wrong)) = name.as_deref().map(secret::check_name) {
+                errors.add(&at.member(member), "unknown_value", wrong.to_string());
+            }
+        }
+        match (&self.client_cert, &self.client_key) {
+            (Some(_), None) => {
+                let detail = "a certificate needs its key: the name of the secret with it";
+                errors.add(&at.member("client_key"), "missing_field", detail);
+            }
+            (None, Some(_)) => {
+                let detail = "a key needs its certificate: the name of the secret with it";
+                errors.add(&at.member("client_cert"), "missing_field", detail);
+            }
+            (None, None) if self.ca.is_none() => {
+                errors.add(at, "missing_field", "nothing is named; write `ca`, or `client_cert` and `client_key`");
+            }
+            _ => {}
+        }
+        domain::Tls {
+            ca: self.ca.clone(),
+            client_cert: self.client_cert.clone(),
+            client_key: self.client_key.clone(),
+        }
     }
 }
 
@@ -190,6 +238,11 @@ impl From<&domain::Target> for Target {
                     url: Some(http.url.clone()),
                     method: Some(http.method.as_str().into()),
                     headers: Some(Headers(http.headers.clone())).filter(|headers| !headers.0.is_empty()),
+                    tls: http.tls.as_deref().map(|tls| Tls {
+                        ca: tls.ca.clone(),
+                        client_cert: tls.client_cert.clone(),
+                        client_key: tls.client_key.clone(),
+                    }),
                 });
             }
             domain::Target::Function { name } => wire.function = Some(Function { name: Some(name.clone()) }),

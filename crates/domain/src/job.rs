@@ -271,7 +271,8 @@ impl Target {
     pub fn secrets(&self) -> BTreeSet<String> {
         let Target::Http(http) = self else { return BTreeSet::new() };
         let texts = std::iter::once(http.url.as_str()).chain(http.headers.iter().map(|(_, value)| value.as_str()));
-        texts.flat_map(secret::names).collect()
+        let tls = http.tls.iter().flat_map(|tls| tls.secrets().cloned());
+        texts.flat_map(secret::names).chain(tls).collect()
     }
 }
 
@@ -291,6 +292,26 @@ pub struct Http {
     pub method: Method,
     /// The owner's headers, in order.
     pub headers: Vec<(String, String)>,
+    /// What TLS is spoken with, if not with the public authorities and nobody's certificate.
+    pub tls: Option<Box<Tls>>,
+}
+
+/// What TLS is spoken with: the names of secrets, each in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Who must have signed the target's certificate, instead of the public authorities.
+    pub ca: Option<String>,
+    /// The certificate that is shown to the target, and those above it.
+    pub client_cert: Option<String>,
+    /// Its key.
+    pub client_key: Option<String>,
+}
+
+impl Tls {
+    /// The secrets that it names.
+    pub fn secrets(&self) -> impl Iterator<Item = &String> {
+        [&self.ca, &self.client_cert, &self.client_key].into_iter().flatten()
+    }
 }
 
 /// The methods a callback may use.
@@ -417,7 +438,7 @@ mod tests {
             ("https://a.example?b=c://d/e", "a.example"),
         ] {
             assert_eq!(host(url), wanted, "{url}");
-            let http = Http { url: url.into(), method: Method::Post, headers: Vec::new() };
+            let http = Http { url: url.into(), method: Method::Post, headers: Vec::new(), tls: None };
             assert_eq!(Target::Http(http).destination(), format!("http {wanted}"));
         }
         assert_eq!(Target::Function { name: "report".into() }.destination(), "function report");

@@ -243,7 +243,7 @@ mod tests {
 
     fn http(n: u8) -> Leased {
         let url = "http://api.example.com/hook".into();
-        leased(n, Target::Http(Http { url, method: Method::Post, headers: Vec::new() }))
+        leased(n, Target::Http(Http { url, method: Method::Post, headers: Vec::new(), tls: None }))
     }
 
     fn finished(leased: &Leased) -> Finished {

@@ -154,7 +154,7 @@ async fn settle() {
 fn http(host: &str) -> Spec {
     let mut spec = spec("@now");
     let url = format!("http://{host}/hook");
-    spec.target = Target::Http(Http { url, method: Method::Post, headers: Vec::new() });
+    spec.target = Target::Http(Http { url, method: Method::Post, headers: Vec::new(), tls: None });
     spec.policies.retry.backoff = Backoff::Fixed { delay: Duration::from_secs(1) };
     spec
 }

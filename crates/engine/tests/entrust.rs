@@ -40,7 +40,7 @@ fn world() -> World {
 fn by_token(heartbeat: Option<u64>) -> Spec {
     let mut spec = spec("@now");
     let url = "http://hook.example.com/".into();
-    spec.target = Target::Http(Http { url, method: Method::Post, headers: Vec::new() });
+    spec.target = Target::Http(Http { url, method: Method::Post, headers: Vec::new(), tls: None });
     spec.policies.timeouts.attempt = Duration::from_secs(600);
     spec.policies.completion = Completion::Token { heartbeat: heartbeat.map(Duration::from_secs) };
     spec

@@ -24,7 +24,7 @@ const LEASE: Duration = Duration::from_secs(10);
 
 fn hook() -> Target {
     let url = "http://127.0.0.1:9/dead".into();
-    Target::Http(Http { url, method: Method::Post, headers: Vec::new() })
+    Target::Http(Http { url, method: Method::Post, headers: Vec::new(), tls: None })
 }
 
 /// A job that tells of its dead letters after so many attempts.

@@ -229,6 +229,7 @@ async fn a_job_is_told_which_of_its_secrets_are_not_there() {
         url: "http://a.test/{{ secret.path }}".into(),
         method: Method::Post,
         headers: vec![("x".into(), "{{ secret.there }}".into())],
+        tls: None,
     });
     let told = one.secret_warnings(TENANT, &job).await.unwrap();
     assert!(told.len() == 2 && told[0].contains("`gone`") && told[1].contains("`path`"), "{told:?}");

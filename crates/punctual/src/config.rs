@@ -15,6 +15,7 @@ use punctual_worker::targets::http::Policy;
 use punctual_worker::targets::mail::Mail;
 use serde::Deserialize;
 
+use crate::commands::serve::Paths;
 use crate::failure::Failure;
 
 /// What a server can be told. Each flag is also an environment variable, and a line `name = value` of the file.
@@ -119,6 +120,15 @@ pub(crate) struct Settings {
     /// A command of the shell that prints them, instead of the file.
     #[arg(long, env = "PUNCTUAL_SECRETS_KEY_COMMAND", value_name = "COMMAND", hide_env_values = true)]
     secrets_key_command: Option<String>,
+    /// The server's certificate and those above it (PEM): it speaks https. Read again when it changes.
+    #[arg(long, env = "PUNCTUAL_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The key of the certificate (PEM).
+    #[arg(long, env = "PUNCTUAL_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Who must have signed the certificates of clients (PEM): without one nobody connects.
+    #[arg(long, env = "PUNCTUAL_TLS_CLIENT_CA", value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
 }
 
 /// What a node does.
@@ -194,6 +204,7 @@ pub(crate) struct Config {
     pub(crate) admin_key_file: Option<PathBuf>,
     pub(crate) secrets_key_file: Option<PathBuf>,
     pub(crate) secrets_key_command: Option<String>,
+    pub(crate) tls: Option<Paths>,
 }
 
 /// In the file, one address may stand without brackets.
@@ -274,6 +285,11 @@ impl Config {
             admin_key_file: flags.admin_key_file.or(file.admin_key_file),
             secrets_key_file: flags.secrets_key_file.or(file.secrets_key_file),
             secrets_key_command: flags.secrets_key_command.or(file.secrets_key_command),
+            tls: tls(
+                flags.tls_cert.or(file.tls_cert),
+                flags.tls_key.or(file.tls_key),
+                flags.tls_client_ca.or(file.tls_client_ca),
+            )?,
         };
         config.check()?;
         Ok(config)
@@ -405,6 +421,12 @@ impl Config {
         if let Some(file) = &self.secrets_key_file {
             line("secrets-key-file", format!("{:?}", file.display().to_string()));
         }
+        if let Some(Paths { cert, key, client_ca }) = &self.tls {
+            let client_ca = client_ca.as_ref().map(|path| ("tls-client-ca", path));
+            for (name, path) in [("tls-cert", cert), ("tls-key", key)].into_iter().chain(client_ca) {
+                line(name, format!("{:?}", path.display().to_string()));
+            }
+        }
         for (name, value) in [
             ("secrets-key-command", &self.secrets_key_command),
             ("smtp-url", &self.smtp_url),
@@ -415,6 +437,23 @@ impl Config {
             }
         }
         text
+    }
+}
+
+/// Where certificates are, if the server has any.
+fn tls(
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+) -> Result<Option<Paths>, Failure> {
+    match (cert, key) {
+        (Some(cert), Some(key)) => Ok(Some(Paths { cert, key, client_ca })),
+        (Some(_), None) => Err(Failure::Input("tls-key: where is the key of the certificate?".into())),
+        (None, Some(_)) => Err(Failure::Input("tls-cert: where is the certificate of the key?".into())),
+        (None, None) if client_ca.is_some() => Err(Failure::Input(
+            "tls-client-ca: certificates of clients need one of the server; give tls-cert and tls-key".into(),
+        )),
+        (None, None) => Ok(None),
     }
 }
 
@@ -447,7 +486,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_file_that_says_the_same() {
         let config =
-            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"\nsmtp-url = \"smtps://a:b@mail\"\nsmtp-from = \"P <p@example.com>\"\nadmin-key-file = \"/run/key\"\nsecrets-key-file = \"/run/secrets\"").unwrap();
+            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"\nsmtp-url = \"smtps://a:b@mail\"\nsmtp-from = \"P <p@example.com>\"\nadmin-key-file = \"/run/key\"\nsecrets-key-file = \"/run/secrets\"\ntls-cert = \"c\"\ntls-key = \"k\"\ntls-client-ca = \"a\"").unwrap();
         let again = file(&config.print()).unwrap();
         assert_eq!(format!("{config:?}"), format!("{again:?}"));
     }
@@ -470,6 +509,9 @@ mod tests {
             ("roles = [\"boss\"]", "boss"),
             ("allow-cidrs = [\"10.0.0.0/99\"]", "allow-cidrs"),
             ("secrets-key-file = \"a\"\nsecrets-key-command = \"b\"", "secrets-key-command"),
+            ("tls-cert = \"c\"", "tls-key: where"),
+            ("tls-key = \"k\"", "tls-cert: where"),
+            ("tls-client-ca = \"a\"", "tls-client-ca: certificates"),
             ("smtp-url = \"smtp://localhost\"", "smtp-from"),
             ("smtp-from = \"p@example.com\"", "smtp-url"),
             ("smtp-url = \"http://localhost\"\nsmtp-from = \"p@example.com\"", "smtp-url"),

@@ -41,12 +41,14 @@ mod serve;
 mod several;
 mod sharing;
 mod stopping;
+mod tls;
 mod token;
 mod unknown;
 mod why;
 
 mod support {
     pub(crate) mod asked;
+    pub(crate) mod authority;
     pub(crate) mod echo;
     pub(crate) mod hook;
     pub(crate) mod program;

@@ -101,6 +101,7 @@ fn ours(
                     connect_timeout: Duration::from_secs(5),
                     kept_bytes_max: 64 * 1024,
                     tenant_policy: None,
+                    identity: None,
                 };
                 let answer = client.send(&call).await;
                 assert_eq!(answer.result.unwrap().status, 200);

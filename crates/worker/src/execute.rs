@@ -151,6 +151,7 @@ impl Targets {
                 connect_timeout: CONNECT_TIMEOUT.min(timeout),
                 kept_bytes_max: kept_bytes(leased),
                 tenant_policy: None,
+                identity: filled.identity.as_ref(),
             })
             .await;
         Report { phases: phases(&answer), ..judge(answer, at) }

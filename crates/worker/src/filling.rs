@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use punctual_domain::attempt::{Failure, Output};
-use punctual_domain::job::{Http, Method};
+use punctual_domain::job::{Http, Method, Tls};
 use punctual_domain::message;
 use punctual_domain::secret::{self, CALL_MAX, Form, Unusable, Values};
 use punctual_domain::work::Leased;
 use punctual_domain::{Report, TenantId};
 
 use crate::Error;
-use crate::targets::http::{Headers, Target};
+use crate::targets::http::{Headers, Identity, Target};
 
 /// Opens secrets.
 #[async_trait]
@@ -30,6 +30,8 @@ pub(crate) struct Filled<'a> {
     pub(crate) payload: Option<Cow<'a, str>>,
     url: Cow<'a, str>,
     headers: Vec<(&'a str, Cow<'a, str>)>,
+    /// What TLS is spoken with.
+    pub(crate) identity: Option<Identity>,
     values: Values,
 }
 
@@ -43,6 +45,7 @@ pub(crate) async fn fill<'a>(
     let mut names = secret::names(&target.url);
     names.extend(target.headers.iter().flat_map(|(_, value)| secret::names(value)));
     names.extend(template.map(secret::names).unwrap_or_default());
+    names.extend(target.tls.iter().flat_map(|tls| tls.secrets().cloned()));
     let values = match (names.len(), vault) {
         (0, _) => Values::default(),
         (1..=CALL_MAX, Some(vault)) => vault.open(leased.job.tenant, &names).await.map_err(unusable)?,
@@ -59,8 +62,17 @@ pub(crate) async fn fill<'a>(
         payload,
         url: values.fill(&target.url, Form::Url),
         headers: target.headers.iter().map(header).collect(),
+        identity: target.tls.as_deref().map(|tls| identity(tls, &values)),
         values,
     })
+}
+
+/// All that it names was opened.
+fn identity(tls: &Tls, values: &Values) -> Identity {
+    let text = |name: &Option<String>| -> Option<Box<str>> {
+        Some(values.get(name.as_deref()?)?.reveal().into())
+    };
+    Identity { ca: text(&tls.ca), client: text(&tls.client_cert).zip(text(&tls.client_key)) }
 }
 
 /// The payload that the job's owner wrote. What a run brings, and what the system tells, may be what others said: an answer that names a
@@ -89,6 +101,10 @@ impl Filled<'_> {
                 matches!(value, Cow::Owned(_)) && given.eq_ignore_ascii_case(name)
             };
             self.headers.iter().any(named)
+        };
+        let url = match &self.identity {
+            Some(identity) => url.with(identity),
+            None => url,
         };
         Ok((url, headers.hiding(is_secret)))
     }

@@ -73,7 +73,8 @@ impl Server {
                 return Err(seen);
             }
             seen.push_str(&line);
-            if let Some((_, address)) = line.split_once("is listening on http://") {
+            if let Some((_, address)) = line.split_once("is listening on http") {
+                let address = address.trim_start_matches('s').trim_start_matches("://");
                 let address = address.trim().parse().expect("an address");
                 let log = std::thread::spawn(move || {
                     // A log that is not text is as good as its end.
@@ -169,6 +170,9 @@ pub(crate) fn command() -> Command {
         "PUNCTUAL_ADMIN_KEY_FILE",
         "PUNCTUAL_SECRETS_KEY_FILE",
         "PUNCTUAL_SECRETS_KEY_COMMAND",
+        "PUNCTUAL_TLS_CERT",
+        "PUNCTUAL_TLS_KEY",
+        "PUNCTUAL_TLS_CLIENT_CA",
     ] {
         command.env_remove(name);
     }

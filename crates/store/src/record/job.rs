@@ -8,7 +8,7 @@ use std::time::Duration;
 use punctual_domain::batch::{Batch, Item};
 use punctual_domain::id::{JobId, TenantId, Version};
 use punctual_domain::job::{
-    Before, Carried, Change, Http, Job, JobState, Lane, Method, Pause, Spec, Target, host,
+    Before, Carried, Change, Http, Job, JobState, Lane, Method, Pause, Spec, Target, Tls, host,
 };
 use punctual_domain::labels::Labels;
 use punctual_domain::link::{Link, On};
@@ -134,6 +134,16 @@ pub(super) struct ScheduleRecord {
 }
 
 #[derive(Serialize, Deserialize)]
+struct TlsRecord<'a> {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ca: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cert: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<Cow<'a, str>>,
+}
+
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum TargetRecord<'a> {
     Http {
@@ -142,6 +152,8 @@ enum TargetRecord<'a> {
         method: u8,
         #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
         headers: Cow<'a, [(String, String)]>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tls: Option<TlsRecord<'a>>,
     },
     Function(Cow<'a, str>),
     Worker(Cow<'a, str>),
@@ -484,6 +496,11 @@ fn encode_target(target: &Target) -> TargetRecord<'_> {
             url: http.url.as_str().into(),
             method: METHODS.iter().position(|method| *method == http.method).unwrap_or(0) as u8,
             headers: http.headers.as_slice().into(),
+            tls: http.tls.as_deref().map(|tls| TlsRecord {
+                ca: tls.ca.as_deref().map(Cow::Borrowed),
+                cert: tls.client_cert.as_deref().map(Cow::Borrowed),
+                key: tls.client_key.as_deref().map(Cow::Borrowed),
+            }),
         },
         Target::Function { name } => TargetRecord::Function(name.as_str().into()),
         Target::Worker { handler } => TargetRecord::Worker(handler.as_str().into()),
@@ -493,9 +510,16 @@ fn encode_target(target: &Target) -> TargetRecord<'_> {
 
 fn decode_target(record: TargetRecord<'_>) -> Option<Target> {
     Some(match record {
-        TargetRecord::Http { url, method, headers } => {
+        TargetRecord::Http { url, method, headers, tls } => {
             let method = *METHODS.get(usize::from(method))?;
-            Target::Http(Http { url: url.into_owned(), method, headers: headers.into_owned() })
+            let tls = tls.map(|tls| {
+                Box::new(Tls {
+                    ca: tls.ca.map(Cow::into_owned),
+                    client_cert: tls.cert.map(Cow::into_owned),
+                    client_key: tls.key.map(Cow::into_owned),
+                })
+            });
+            Target::Http(Http { url: url.into_owned(), method, headers: headers.into_owned(), tls })
         }
         TargetRecord::Function(name) => Target::Function { name: name.into_owned() },
         TargetRecord::Worker(handler) => Target::Worker { handler: handler.into_owned() },

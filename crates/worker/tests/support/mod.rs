@@ -199,5 +199,6 @@ pub(crate) fn call<'a>(target: &'a Target, headers: &'a Headers) -> Call<'a> {
         connect_timeout: LONG,
         kept_bytes_max: 64 * 1024,
         tenant_policy: None,
+        identity: None,
     }
 }

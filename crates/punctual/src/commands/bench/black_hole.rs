@@ -80,7 +80,7 @@ impl BlackHole {
         })
         .await?;
         let target =
-            JobTarget::Http(Http { url: hole.url.clone(), method: Method::Post, headers: Vec::new() });
+            JobTarget::Http(Http { url: hole.url.clone(), method: Method::Post, headers: Vec::new(), tls: None });
         let (_, more) = register(&parts.engine, TenantId::DEFAULT, jobs, |n| {
             let due = middle + millis(n * over * 1_000 / jobs.max(1));
             let mut spec = bench.spec(n, &format!("@at {due}"))?;

@@ -72,7 +72,7 @@ impl Bench {
             None if common.target == Target::Sleep => JobTarget::Function { name: SLEEP.into() },
             None => JobTarget::Discard,
             Some(receiver) => {
-                JobTarget::Http(Http { url: receiver.url.clone(), method: Method::Post, headers: Vec::new() })
+                JobTarget::Http(Http { url: receiver.url.clone(), method: Method::Post, headers: Vec::new(), tls: None })
             }
         };
         let (concurrency, sleep) = (common.concurrency, Duration::from_millis(common.sleep_ms));

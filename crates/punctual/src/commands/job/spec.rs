@@ -271,7 +271,7 @@ impl Flags {
 
     fn target(&self) -> Target {
         let headers = (!self.headers.is_empty()).then(|| Headers(self.headers.clone()));
-        let http = Http { url: self.url.clone(), method: self.method.clone(), headers };
+        let http = Http { url: self.url.clone(), method: self.method.clone(), headers, tls: None };
         Target {
             http: Some(http).filter(|http| *http != Http::default()),
             worker: self.handler.clone().map(|handler| Worker { handler: Some(handler) }),

@@ -37,6 +37,7 @@ pub(super) async fn start(engine: &Arc<Engine>) -> Result<()> {
             url: format!("http://{address}{path}"),
             method: Method::Post,
             headers: Vec::new(),
+            tls: None,
         });
         let mut spec = Spec::new(name, Schedule::parse(schedule)?, target);
         spec.kind = Some("demo".into());

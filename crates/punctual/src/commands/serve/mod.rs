@@ -1,7 +1,9 @@
 //! `punctual serve`: a node with its API, in one process.
 
 mod admission;
+mod certificates;
 mod demo;
+mod listening;
 mod master_key;
 mod ready;
 mod waiting;
@@ -25,7 +27,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
+pub(crate) use self::certificates::Paths;
+
 use self::admission::NoKey;
+use self::certificates::Certificates;
 use self::ready::Ready;
 use self::waiting::{Unstarted, Waiting};
 use super::{output, own_secret, tzdata};
@@ -60,11 +65,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::Other(error.into()))?;
-    runtime.block_on(serve(config, tzdb, arguments.demo)).map_err(|error| match error.downcast::<NoKey>() {
-        Ok(no_key) => Failure::Input(no_key.to_string()),
-        Err(error) => Failure::Other(error),
+    runtime.block_on(serve(config, tzdb, arguments.demo)).map_err(|error| {
+        let is_input = error.is::<NoKey>() || error.is::<WrongTls>();
+        if is_input { Failure::Input(error.to_string()) } else { Failure::Other(error) }
     })
 }
+
+/// A certificate, a key or an authority that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct WrongTls(String);
 
 fn start_log(config: &Config) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&config.log)
@@ -84,7 +94,8 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
     let address = listener.local_addr().context("the address of the server")?;
     let policy = config.policy().map_err(|_| anyhow::anyhow!("the settings were checked before"))?;
     let mut signals = Signals::listen()?;
-    let (waiting, listener) = Waiting::start(listener)?;
+    let certificates = config.tls.clone().map(Certificates::start).transpose().map_err(WrongTls)?;
+    let (waiting, listener) = Waiting::start(listener, certificates.clone())?;
     let (running, place) = tokio::select! {
         started = waiting.until(async || start(&config, &tzdb, &policy, address).await) => started?,
         () = signals.told("stopping before it has started") => return Ok(()),
@@ -110,18 +121,15 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         false => None,
     };
     waiting.end().await;
-    greet(address, &place, demo.is_some(), running.engine().are_keys_needed() == Ok(true));
+    let scheme = if certificates.is_some() { "https" } else { "http" };
+    greet(&format!("{scheme}://{address}"), &place, demo.is_some(), running.engine().are_keys_needed() == Ok(true));
     tracing::info!(%node, %address, data = %place, "serving");
     let (stop, stopping) = watch::channel(false);
     let router = match config.roles.api {
         true => punctual_server::router(state),
         false => punctual_server::probes(state),
     };
-    let serving = tokio::spawn(
-        axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
-            .with_graceful_shutdown(told(stopping))
-            .into_future(),
-    );
+    let serving = tokio::spawn(listening::serve(listener, router, certificates, stopping));
     signals.told("stopping; a second signal stops at once").await;
     ready.drain();
     let grace = Duration::from_secs(config.grace);
@@ -243,11 +251,6 @@ fn check_target(policy: http::Policy) -> Arc<punctual_api::read::CheckTarget> {
     })
 }
 
-async fn told(mut stopping: watch::Receiver<bool>) {
-    // The sender lives until the server has ended.
-    let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
-}
-
 /// SIGTERM and SIGINT. One that comes while nobody waits for it is told when somebody does.
 struct Signals {
     terminate: Signal,
@@ -273,13 +276,13 @@ impl Signals {
 }
 
 /// Says where things are, and the first three things to try.
-fn greet(address: SocketAddr, data: &str, is_demo: bool, has_keys: bool) {
+fn greet(url: &str, data: &str, is_demo: bool, has_keys: bool) {
     let shown = if has_keys { "-H \"Authorization: Bearer $PUNCTUAL_KEY\" " } else { "" };
     let create = format!(
         "curl {shown}-d '{{\"name\":\"hello\",\"schedule\":{{\"every\":\"PT5S\"}},\"target\":{{\"http\":{{\"url\":\
-         \"http://127.0.0.1:9000/hook\"}}}}}}' http://{address}/v1/jobs"
+         \"http://127.0.0.1:9000/hook\"}}}}}}' {url}/v1/jobs"
     );
-    eprintln!("Punctual {} is listening on http://{address}", env!("CARGO_PKG_VERSION"));
+    eprintln!("Punctual {} is listening on {url}", env!("CARGO_PKG_VERSION"));
     eprintln!("Data is in {data}");
     if is_demo {
         eprintln!("Sample jobs are running; some of them fail on purpose.");
@@ -290,7 +293,7 @@ fn greet(address: SocketAddr, data: &str, is_demo: bool, has_keys: bool) {
     eprintln!();
     eprintln!("Try:");
     eprintln!("  {create}");
-    eprintln!("  punctual run list --server http://{address}");
+    eprintln!("  punctual run list --server {url}");
     eprintln!("  punctual explain '30 2 * * *' --tz America/New_York");
     eprintln!();
 }

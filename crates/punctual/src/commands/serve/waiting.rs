@@ -14,6 +14,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::certificates::Certificates;
+use super::listening;
+
 /// How long after a failed try the next one is made: a database that has come is found soon, and not hammered by many nodes.
 const TRY_EVERY: Duration = Duration::from_secs(1);
 
@@ -59,24 +62,18 @@ impl punctual_server::Health for Reason {
 
 impl Waiting {
     /// Answers on the address until the node does; the listener is given back for that.
-    pub(super) fn start(listener: TcpListener) -> Result<(Waiting, TcpListener)> {
+    pub(super) fn start(
+        listener: TcpListener,
+        certificates: Option<Arc<Certificates>>,
+    ) -> Result<(Waiting, TcpListener)> {
         let listener = listener.into_std().context("the address of the server")?;
         let again = listener.try_clone().context("the address of the server")?;
         let again = TcpListener::from_std(again).context("the address of the server")?;
         let listener = TcpListener::from_std(listener).context("the address of the server")?;
         let reason = Arc::new(Reason(Mutex::new("the store is being opened".into())));
         let router = punctual_server::waiting(Arc::clone(&reason) as Arc<dyn punctual_server::Health>);
-        let (stop, mut stopping) = watch::channel(false);
-        let serving = tokio::spawn(async move {
-            let told = async move {
-                // Without a sender there is nobody to wait for.
-                let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
-            };
-            let served = axum::serve(again, router).with_graceful_shutdown(told).await;
-            if let Err(error) = served {
-                tracing::warn!(%error, "probes are not answered until the server has started");
-            }
-        });
+        let (stop, stopping) = watch::channel(false);
+        let serving = tokio::spawn(listening::serve(again, router, certificates, stopping));
         Ok((Waiting { reason, stop, serving }, listener))
     }
 

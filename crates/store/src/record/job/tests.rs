@@ -64,6 +64,7 @@ fn full() -> Job {
         url: "http://127.0.0.1:9/x".into(),
         method: Method::Put,
         headers: vec![("A".into(), "b".into())],
+        tls: Some(Box::new(Tls { ca: Some("ca".into()), client_cert: Some("c".into()), client_key: None })),
     });
     job.spec.dead_letter_target = Some(Target::Function { name: "undertaker".into() });
     let links = On::WORDS.map(|(word, on)| Link { on, job: format!("after-{word}") });

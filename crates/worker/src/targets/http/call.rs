@@ -9,6 +9,7 @@ use http_body_util::Full;
 
 use super::guard::{Policy, Refusal};
 use super::headers::{Headers, names};
+use super::identity::Identity;
 use super::signature::{self, Secret};
 use super::target::Target;
 
@@ -39,6 +40,8 @@ pub struct Call<'a> {
     pub kept_bytes_max: usize,
     /// What the tenant allows. The call must pass this and the installation's policy.
     pub tenant_policy: Option<&'a Policy>,
+    /// What TLS is spoken with; the target must have been made [with](Target::with) it.
+    pub identity: Option<&'a Identity>,
 }
 
 impl Call<'_> {

@@ -85,6 +85,7 @@ impl Connector {
     pub(super) async fn connect(
         &self,
         origin: &Origin,
+        tls: &TlsConnector,
         guard: impl Fn(IpAddr) -> Result<(), Refusal>,
         limit: Duration,
         stopwatch: &mut Stopwatch,
@@ -116,7 +117,7 @@ impl Connector {
             failure = match timeout(share, self.dialer.dial(remote)).await {
                 Ok(Ok(socket)) => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    return match timeout(left, self.encrypt(origin, socket, remote, stopwatch)).await {
+                    return match timeout(left, encrypt(origin, tls, socket, remote, stopwatch)).await {
                         Ok(result) => result,
                         Err(_) => Err(late(Phase::Tls)),
                     };
@@ -127,31 +128,31 @@ impl Connector {
         }
         Err(failure)
     }
+}
 
-    async fn encrypt(
-        &self,
-        origin: &Origin,
-        socket: TcpStream,
-        remote: SocketAddr,
-        stopwatch: &mut Stopwatch,
-    ) -> Result<Dialled, Cause> {
-        // Without it the system may hold back the end of a request. A failure costs only that.
-        let _ = socket.set_nodelay(true);
-        if !origin.tls {
-            return Ok(Dialled { io: Io::Plain(socket), remote, is_h2: false });
-        }
-        stopwatch.enter(Phase::Tls);
-        let wrong = |reason: String| Cause::Tls { host: origin.host.to_string(), address: remote, reason };
-        let name = match &origin.host {
-            Host::Name(name) => {
-                ServerName::try_from(name.clone()).map_err(|error| wrong(error.to_string()))?
-            }
-            Host::Address(address) => ServerName::from(*address),
-        };
-        let stream = self.tls.connect(name, socket).await.map_err(|error| wrong(error.to_string()))?;
-        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Dialled { io: Io::Tls(Box::new(stream)), remote, is_h2 })
+async fn encrypt(
+    origin: &Origin,
+    tls: &TlsConnector,
+    socket: TcpStream,
+    remote: SocketAddr,
+    stopwatch: &mut Stopwatch,
+) -> Result<Dialled, Cause> {
+    // Without it the system may hold back the end of a request. A failure costs only that.
+    let _ = socket.set_nodelay(true);
+    if !origin.tls {
+        return Ok(Dialled { io: Io::Plain(socket), remote, is_h2: false });
     }
+    stopwatch.enter(Phase::Tls);
+    let wrong = |reason: String| Cause::Tls { host: origin.host.to_string(), address: remote, reason };
+    let name = match &origin.host {
+        Host::Name(name) => {
+            ServerName::try_from(name.clone()).map_err(|error| wrong(error.to_string()))?
+        }
+        Host::Address(address) => ServerName::from(*address),
+    };
+    let stream = tls.connect(name, socket).await.map_err(|error| wrong(error.to_string()))?;
+    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    Ok(Dialled { io: Io::Tls(Box::new(stream)), remote, is_h2 })
 }
 
 /// TLS with the usual public roots and those given; certificates are always verified.

@@ -31,6 +31,7 @@
 //!         connect_timeout: Duration::from_secs(5),
 //!         kept_bytes_max: 64 * 1024,
 //!         tenant_policy: None,
+//!         identity: None,
 //!     })
 //!     .await;
 //! match answer.result {
@@ -49,6 +50,7 @@ mod client;
 mod connection;
 mod connector;
 mod headers;
+mod identity;
 mod pool;
 mod retry_after;
 mod signature;
@@ -62,6 +64,7 @@ pub use client::{Client, Options};
 pub use connector::{BoxFuture, Dialer, Resolver, SystemDialer, SystemResolver};
 pub use guard::{Policy, Refusal};
 pub use headers::{HEADER_BYTES_MAX, HEADERS_MAX, Headers, names};
+pub use identity::Identity;
 pub use retry_after::RETRY_AFTER_MAX;
 pub use signature::{Secret, TOLERANCE_S, sign, verify};
 pub use target::{Target, URL_MAX};

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use ::http::uri::{Authority, PathAndQuery, Scheme};
 use ::http::{HeaderValue, Uri};
 
+use super::identity::{Identity, Print};
 use crate::Error;
 
 /// Longer URLs are refused by common servers too.
@@ -34,6 +35,8 @@ pub(super) struct Origin {
     pub(super) tls: bool,
     pub(super) host: Host,
     pub(super) port: u16,
+    /// What TLS is spoken with, if that is the target's own affair: its connections are nobody else's.
+    pub(super) identity: Option<Print>,
 }
 
 /// A name to resolve, in lower case, or an address.
@@ -62,6 +65,13 @@ impl Target {
     /// Whether the connection is encrypted.
     pub fn is_https(&self) -> bool {
         self.origin.tls
+    }
+
+    /// The same, called with an identity of its own.
+    #[must_use]
+    pub fn with(mut self, identity: &Identity) -> Self {
+        self.origin = Arc::new(Origin { identity: Some(identity.print()), ..(*self.origin).clone() });
+        self
     }
 
     pub(super) fn origin(&self) -> &Arc<Origin> {
@@ -130,7 +140,7 @@ fn read(url: &str) -> Result<Target, Wrong> {
     let host = read_host(host_text)?;
     let default_port = if tls { 443 } else { 80 };
     let port = port_text.map_or(Ok(default_port), read_port)?;
-    let origin = Origin { tls, host, port };
+    let origin = Origin { tls, host, port, identity: None };
     assemble(origin, port == default_port, path)
 }
 
