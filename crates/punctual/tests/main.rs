@@ -22,6 +22,7 @@ mod explain;
 mod fairness;
 mod forecast;
 mod grpc;
+mod hostile;
 mod import;
 mod inside;
 mod keys;

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DnType, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -23,13 +25,19 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
+fn pem(what: &str, der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines: Vec<&str> = (0..text.len()).step_by(64).map(|at| &text[at..text.len().min(at + 64)]).collect();
+    format!("-----BEGIN {what}-----\n{}\n-----END {what}-----\n", lines.join("\n"))
+}
+
 impl Authority {
     pub(crate) fn new(name: &str) -> Authority {
         let mut params = CertificateParams::default();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
+        let pem = pem("CERTIFICATE", params.self_signed(&key).unwrap().der());
         Authority { pem, issuer: Issuer::new(params, key) }
     }
 
@@ -38,8 +46,8 @@ impl Authority {
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
-        let cert = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Pair { cert, key: key.serialize_pem() }
+        let cert = pem("CERTIFICATE", params.signed_by(&key, &self.issuer).unwrap().der());
+        Pair { cert, key: pem("PRIVATE KEY", &key.serialize_der()) }
     }
 
     pub(crate) fn roots(&self) -> RootCertStore {
