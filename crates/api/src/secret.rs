@@ -9,32 +9,30 @@ use utoipa::ToSchema;
 
 use crate::read::{At, Errors, Read, Unread, read};
 
-/// What a secret is set to.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct SecretSpec {
-    /// The value: 1 to 65536 bytes of text. It is sealed, and never shown again.
-    #[schema(example = "s3cr3t", required = true)]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-}
-
-/// A value is printed by nothing.
-impl fmt::Debug for SecretSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretSpec(…)")
+object! {
+    /// What a secret is set to.
+    pub struct SecretSpec {
+        /// The value: 1 to 65536 bytes of text. It is sealed, and never shown again.
+        #[schema(required = true)]
+        pub value: SecretText,
     }
 }
 
-impl Read for SecretSpec {
+/// A value on its way in; printed by nothing.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+#[schema(value_type = String, example = "s3cr3t")]
+pub struct SecretText(pub String);
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretText(…)")
+    }
+}
+
+impl Read for SecretText {
     fn read(text: &str, at: &At<'_>, errors: &mut Errors) -> Option<Self> {
-        object! {
-            /// The members.
-            pub struct Plain {
-                /// The value.
-                pub value: String,
-            }
-        }
-        Plain::read(text, at, errors).map(|Plain { value }| SecretSpec { value })
+        String::read(text, at, errors).map(SecretText)
     }
 }
 
@@ -52,7 +50,7 @@ impl SecretSpec {
                 errors.add(&here, "missing_field", "`value` is missing: what the secret says");
                 None
             }
-            Some(text) => Value::new(text.as_str())
+            Some(SecretText(text)) => Value::new(text.as_str())
                 .map_err(|wrong: Wrong| errors.add(&here, "out_of_range", wrong.to_string()))
                 .ok(),
         };
@@ -123,7 +121,7 @@ mod tests {
             let wrong = SecretSpec::from_text(text).unwrap_err();
             assert!(!format!("{wrong:?}").contains("hunter2"), "{wrong:?}");
         }
-        let spec = SecretSpec { value: Some("hunter2".into()) };
+        let spec = SecretSpec { value: Some(SecretText("hunter2".into())) };
         assert!(!format!("{spec:?}").contains("hunter2"));
     }
 }

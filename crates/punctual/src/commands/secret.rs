@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use jiff::Timestamp;
-use punctual_api::secret::{Secret, SecretSpec, SecretsRotated};
+use punctual_api::secret::{Secret, SecretSpec, SecretText, SecretsRotated};
 use punctual_client::Client;
 use punctual_domain::secret::VALUE_MAX;
 
@@ -61,7 +61,7 @@ impl Ask for Command {
     async fn ask(&self, remote: &Remote, client: &Client) -> Result<(), Failure> {
         match self {
             Command::Set { name, file, version } => {
-                let spec = SecretSpec { value: Some(value(file)?) };
+                let spec = SecretSpec { value: Some(SecretText(value(file)?)) };
                 remote.show(&client.put_secret(name, &spec, *version).await?, page)
             }
             Command::List { paging } => remote.show_list(client.secrets(), paging, table).await,

@@ -17,7 +17,7 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use hyper::body::{Body as HttpBody, Frame, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -181,7 +181,7 @@ async fn answer(
 ) -> Result<Response<Body>, Infallible> {
     request.extensions_mut().insert(ConnectInfo(remote));
     // A worker's stream says nothing for as long as it has nothing to say.
-    let kind = request.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
+    let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let is_stream = kind.is_some_and(|kind| kind.starts_with(b"application/grpc"));
     let request = request.map(|body| match is_stream {
         true => Body::new(body),

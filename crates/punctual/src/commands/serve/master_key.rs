@@ -39,7 +39,7 @@ pub(super) async fn prepare(engine: &Engine, config: &Config) -> Result<()> {
     };
     if let Some(source) = source {
         let text = source.read().await.map_err(|reason| anyhow!(reason))?;
-        let _: MasterKeys = text.parse().with_context(|| source.name())?;
+        text.parse::<MasterKeys>().with_context(|| source.name())?;
         engine.set_key_source(Arc::new(source));
     }
     let unreadable = engine.unreadable_secrets().await?;
