@@ -3,7 +3,7 @@
 use http::Method;
 use punctual_api::Page;
 use punctual_api::defaults::JobDefaults;
-use punctual_api::tenant::{Tenant, TenantSpec};
+use punctual_api::tenant::{Tenant, TenantNetwork, TenantSpec};
 use serde::Serialize;
 
 use crate::answer::Answer;
@@ -41,6 +41,29 @@ impl Client {
     pub async fn delete_defaults(&self, tenant: &str) -> Result<(), Error> {
         self.call_empty(Call::new(Method::DELETE, defaults_of(tenant))).await
     }
+
+    /// The hosts that targets of a tenant are held to.
+    pub async fn network(&self, tenant: &str) -> Result<Answer<TenantNetwork>, Error> {
+        self.call(Call::get(network_of(tenant))).await
+    }
+
+    /// Holds targets of a tenant to some hosts.
+    pub async fn put_network(
+        &self,
+        tenant: &str,
+        network: &TenantNetwork,
+    ) -> Result<Answer<TenantNetwork>, Error> {
+        self.call(Call::new(Method::PUT, network_of(tenant)).body(network)?).await
+    }
+
+    /// Holds them to none any more.
+    pub async fn delete_network(&self, tenant: &str) -> Result<(), Error> {
+        self.call_empty(Call::new(Method::DELETE, network_of(tenant))).await
+    }
+}
+
+fn network_of(tenant: &str) -> String {
+    format!("/v1/tenants/{}/network", escaped(tenant))
 }
 
 fn defaults_of(tenant: &str) -> String {

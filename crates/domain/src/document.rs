@@ -41,13 +41,15 @@ pub enum Kind {
     KeyUse,
     /// Counts the changes of keys, so that whoever knows them asks one question and not all.
     Keyring,
+    /// The hosts that targets of a tenant may name.
+    Network,
     /// A secret of targets, sealed.
     Secret,
 }
 
 impl Kind {
     /// All kinds, by their words.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Alarm,
         Kind::Alert,
         Kind::Calendar,
@@ -55,6 +57,7 @@ impl Kind {
         Kind::Key,
         Kind::KeyUse,
         Kind::Keyring,
+        Kind::Network,
         Kind::Secret,
     ];
 
@@ -68,6 +71,7 @@ impl Kind {
             Kind::Key => "key",
             Kind::KeyUse => "key_use",
             Kind::Keyring => "keyring",
+            Kind::Network => "network",
             Kind::Secret => "secret",
         }
     }

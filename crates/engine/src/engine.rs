@@ -28,6 +28,7 @@ use crate::keyring::Keyring;
 use crate::limits::Known;
 use crate::messages::TenantNames;
 use crate::metrics::Metrics;
+use crate::networks::Networks;
 use crate::parts::Addressed;
 use crate::queues::{Latenesses, Plans};
 use crate::timetables::Timetables;
@@ -63,6 +64,7 @@ pub struct Engine {
     pub(crate) suspects: Arc<Suspects>,
     pub(crate) keyring: Arc<Keyring>,
     pub(crate) vault: Arc<Vault>,
+    pub(crate) networks: Arc<Networks>,
     pub(crate) lease: Arc<OnceLock<Duration>>,
     /// What tokens of receivers are signed with.
     pub(crate) token_key: Arc<OnceLock<Key>>,
@@ -105,6 +107,7 @@ impl Engine {
             suspects: Arc::default(),
             keyring: Arc::default(),
             vault: Arc::default(),
+            networks: Arc::default(),
             lease: Arc::default(),
             token_key: Arc::default(),
             draining: Arc::new(watch::Sender::new(false)),

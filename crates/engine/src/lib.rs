@@ -72,6 +72,7 @@ pub mod ledger;
 pub mod limits;
 pub mod links;
 pub mod log;
+pub mod networks;
 pub mod operations;
 pub mod pull;
 pub mod queues;

@@ -104,6 +104,15 @@ pub(crate) struct Settings {
     /// Private networks that callbacks may go to, as 10.1.0.0/16.
     #[arg(long, env = "PUNCTUAL_ALLOW_CIDRS", value_name = "CIDR", value_delimiter = ',')]
     allow_cidrs: Option<Vec<String>>,
+    /// Hosts, with everything below them, whose addresses may be in private networks.
+    #[arg(long, env = "PUNCTUAL_ALLOW_HOSTS", value_name = "HOST", value_delimiter = ',')]
+    allow_hosts: Option<Vec<String>>,
+    /// Ports below 1024 that callbacks may go to besides 80 and 443.
+    #[arg(long, env = "PUNCTUAL_ALLOW_PORTS", value_name = "PORT", value_delimiter = ',')]
+    allow_ports: Option<Vec<u16>>,
+    /// The only hosts, with everything below them, that callbacks may go to [default: all that are public].
+    #[arg(long, env = "PUNCTUAL_ONLY_HOSTS", value_name = "HOST", value_delimiter = ',')]
+    only_hosts: Option<Vec<String>>,
     /// The SMTP server that alerts by mail are sent through: smtps://user:password@host, or smtp:// for STARTTLS.
     #[arg(long, env = "PUNCTUAL_SMTP_URL", value_name = "URL", hide_env_values = true)]
     smtp_url: Option<String>,
@@ -199,6 +208,9 @@ pub(crate) struct Config {
     pub(crate) grace: u64,
     pub(crate) allow_loopback: bool,
     pub(crate) allow_cidrs: Vec<String>,
+    pub(crate) allow_hosts: Vec<String>,
+    pub(crate) allow_ports: Vec<u16>,
+    pub(crate) only_hosts: Vec<String>,
     pub(crate) smtp_url: Option<String>,
     pub(crate) smtp_from: Option<String>,
     pub(crate) admin_key_file: Option<PathBuf>,
@@ -280,6 +292,9 @@ impl Config {
                 .or(file.allow_loopback)
                 .unwrap_or_else(|| listen.ip().is_loopback()),
             allow_cidrs: flags.allow_cidrs.or(file.allow_cidrs).unwrap_or_default(),
+            allow_hosts: flags.allow_hosts.or(file.allow_hosts).unwrap_or_default(),
+            allow_ports: flags.allow_ports.or(file.allow_ports).unwrap_or_default(),
+            only_hosts: flags.only_hosts.or(file.only_hosts).unwrap_or_default(),
             smtp_url: flags.smtp_url.or(file.smtp_url),
             smtp_from: flags.smtp_from.or(file.smtp_from),
             admin_key_file: flags.admin_key_file.or(file.admin_key_file),
@@ -360,6 +375,13 @@ impl Config {
             let parsed = cidr.parse().map_err(|error| Failure::Input(format!("allow-cidrs: {error}")))?;
             policy.allow_cidrs.push(parsed);
         }
+        let hosts = |setting: &str, texts: &[String]| -> Result<Vec<_>, Failure> {
+            let parsed = |text: &String| text.parse().map_err(|_| format!("{setting}: `{text}` is not a host name"));
+            texts.iter().map(parsed).collect::<Result<_, _>>().map_err(Failure::Input)
+        };
+        policy.allow_hosts = hosts("allow-hosts", &self.allow_hosts)?;
+        policy.only_hosts = hosts("only-hosts", &self.only_hosts)?;
+        policy.allow_ports = self.allow_ports.iter().map(|port| *port..=*port).collect();
         Ok(policy)
     }
 
@@ -415,6 +437,9 @@ impl Config {
         line("grace", self.grace.to_string());
         line("allow-loopback", self.allow_loopback.to_string());
         line("allow-cidrs", format!("{:?}", self.allow_cidrs));
+        line("allow-hosts", format!("{:?}", self.allow_hosts));
+        line("allow-ports", format!("{:?}", self.allow_ports));
+        line("only-hosts", format!("{:?}", self.only_hosts));
         if let Some(file) = &self.admin_key_file {
             line("admin-key-file", format!("{:?}", file.display().to_string()));
         }
@@ -486,7 +511,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_a_file_that_says_the_same() {
         let config =
-            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nlog = \"debug\"\nsmtp-url = \"smtps://a:b@mail\"\nsmtp-from = \"P <p@example.com>\"\nadmin-key-file = \"/run/key\"\nsecrets-key-file = \"/run/secrets\"\ntls-cert = \"c\"\ntls-key = \"k\"\ntls-client-ca = \"a\"").unwrap();
+            file("store = \"postgres://a\"\nreplica = \"postgres://b\"\ndata = \"/a b/\\\"c\\\"\"\nname = \"x\"\nroles = [\"worker\"]\nqueues = [\"q\"]\nlabels = [\"zone=eu\", \"gpu=true\"]\nwakeups = \"poll\"\nallow-cidrs = [\"10.0.0.0/8\"]\nallow-hosts = [\"svc.internal\"]\nallow-ports = [25]\nonly-hosts = [\"a.test\"]\nlog = \"debug\"\nsmtp-url = \"smtps://a:b@mail\"\nsmtp-from = \"P <p@example.com>\"\nadmin-key-file = \"/run/key\"\nsecrets-key-file = \"/run/secrets\"\ntls-cert = \"c\"\ntls-key = \"k\"\ntls-client-ca = \"a\"").unwrap();
         let again = file(&config.print()).unwrap();
         assert_eq!(format!("{config:?}"), format!("{again:?}"));
     }
@@ -508,6 +533,8 @@ mod tests {
             ("labels = [\"zone\"]", "labels: `zone`"),
             ("roles = [\"boss\"]", "boss"),
             ("allow-cidrs = [\"10.0.0.0/99\"]", "allow-cidrs"),
+            ("allow-hosts = [\"a/b\"]", "allow-hosts: `a/b`"),
+            ("only-hosts = [\"\"]", "only-hosts"),
             ("secrets-key-file = \"a\"\nsecrets-key-command = \"b\"", "secrets-key-command"),
             ("tls-cert = \"c\"", "tls-key: where"),
             ("tls-key = \"k\"", "tls-cert: where"),

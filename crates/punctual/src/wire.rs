@@ -29,7 +29,7 @@ use punctual_store_postgres::Several;
 use punctual_worker::targets::function::{Answer, Call, Failed, Functions};
 use punctual_worker::targets::http::{self, Client, Secret};
 use punctual_worker::transport::Unreachable;
-use punctual_worker::{Reports, Secrets, Session, Stopped, Targets, Transport, Worker};
+use punctual_worker::{Networks, Reports, Secrets, Session, Stopped, Targets, Transport, Worker};
 
 use crate::Error;
 
@@ -161,7 +161,8 @@ impl Running {
         let targets = Targets {
             http: client,
             secrets: options.secrets.into(),
-            vault: Some(Arc::new(Vault(Arc::clone(&parts.engine)))),
+            vault: Some(Arc::new(OfTenants(Arc::clone(&parts.engine)))),
+            networks: Some(Arc::new(OfTenants(Arc::clone(&parts.engine)))),
             functions,
             reports: options.token_key.clone().map(|key| Reports { key, address: options.public_url }),
             // The one that goes by the store's where the machine's is wrong.
@@ -256,11 +257,18 @@ fn follow(engine: Arc<Engine>) -> impl Fn(Call) -> Following + Send + Sync + 'st
 
 type Following = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
-/// The worker's way to the secrets of tenants.
-struct Vault(Arc<Engine>);
+/// The worker's way to what tenants have for their calls: secrets, and hosts that they are held to.
+struct OfTenants(Arc<Engine>);
 
 #[async_trait]
-impl Secrets for Vault {
+impl Networks for OfTenants {
+    async fn only_hosts(&self, tenant: TenantId) -> Result<Option<Arc<[String]>>, String> {
+        self.0.only_hosts(tenant).await.map_err(|error| error.to_string())
+    }
+}
+
+#[async_trait]
+impl Secrets for OfTenants {
     async fn open(&self, tenant: TenantId, names: &BTreeSet<String>) -> Result<Values, Unusable> {
         self.0.open_secrets(tenant, names).await
     }

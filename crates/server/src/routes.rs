@@ -27,7 +27,7 @@ use punctual_api::queue::Queue;
 use punctual_api::report::{AttemptEnd, AttemptHeard, AttemptHeartbeat};
 use punctual_api::run::{RunAnswer, RunLogLine};
 use punctual_api::secret::{Secret, SecretSpec, SecretsRotated};
-use punctual_api::tenant::{Tenant, TenantSpec};
+use punctual_api::tenant::{Tenant, TenantNetwork, TenantSpec};
 use punctual_api::worker::{
     Claim, Claimed, HeartbeatAnswer, ResultTaken, Results, ResultsTaken, Worker, WorkerHeartbeat,
 };
@@ -639,6 +639,22 @@ pub static TABLE: &[Endpoint] = &[
     .by(|| put(tenants::put_defaults)),
     on("DELETE", "/v1/tenants/{name}/defaults", Needs::Admin, "Takes it away; jobs keep what they have")
         .by(|| delete(tenants::delete_defaults)),
+    on("GET", "/v1/tenants/{name}/network", Needs::Viewer, "Reads the hosts that a tenant is held to")
+        .gives(200, json::<TenantNetwork>())
+        .by(|| get(tenants::network)),
+    on(
+        "PUT",
+        "/v1/tenants/{name}/network",
+        Needs::Admin,
+        "Holds the targets of a tenant to some hosts, within two seconds",
+    )
+    .for_all()
+    .takes(json::<TenantNetwork>())
+    .gives(200, json::<TenantNetwork>())
+    .by(|| put(tenants::put_network)),
+    on("DELETE", "/v1/tenants/{name}/network", Needs::Admin, "Holds them to none any more")
+        .for_all()
+        .by(|| delete(tenants::delete_network)),
 ];
 
 /// The methods of gRPC, as routes: the same gate, the same roles.

@@ -5,7 +5,7 @@ use http::StatusCode;
 use punctual_api::defaults::{JobDefaults, read_defaults};
 use punctual_api::page::Page;
 use punctual_api::read;
-use punctual_api::tenant::{Tenant, TenantSpec};
+use punctual_api::tenant::{Tenant, TenantNetwork, TenantSpec};
 use punctual_domain::{Document, TenantId, TenantName};
 
 use crate::answer::Answer;
@@ -68,6 +68,30 @@ pub(crate) async fn delete_defaults(call: Call, Path(name): Path<String>) -> Out
     call.query.check()?;
     let (tenant, expected) = (own(&call, &name).await?, expected(&call)?);
     call.shared.engine.put_defaults(tenant, None, expected).await?;
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
+}
+
+pub(crate) async fn network(call: Call, Path(name): Path<String>) -> Outcome {
+    call.query.check()?;
+    let tenant = own(&call, &name).await?;
+    let found = call.shared.engine.network(tenant).await?;
+    let only_hosts = found.map(|(hosts, _)| hosts.to_vec());
+    Ok(Answer::ok(&TenantNetwork { only_hosts }))
+}
+
+/// The same again is the same: no key is needed to repeat it.
+pub(crate) async fn put_network(call: Call, Path(name): Path<String>, Text(text): Text) -> Outcome {
+    call.query.check()?;
+    let tenant = own(&call, &name).await?;
+    let hosts = read::read::<TenantNetwork>(&text)?.to_domain()?;
+    call.shared.engine.put_network(tenant, Some(hosts.clone())).await?;
+    Ok(Answer::ok(&TenantNetwork { only_hosts: Some(hosts) }))
+}
+
+pub(crate) async fn delete_network(call: Call, Path(name): Path<String>) -> Outcome {
+    call.query.check()?;
+    let tenant = own(&call, &name).await?;
+    call.shared.engine.put_network(tenant, None).await?;
     Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 

@@ -20,6 +20,7 @@ use punctual_domain::{Outcome, Receiver, Report, Run};
 use tokio::time::Instant;
 
 use crate::filling::{self, Filled};
+use crate::networks;
 use crate::targets::function::Functions;
 use crate::targets::http::{Answer, Call, Cause, Client, Phase, Response, Secret, names};
 use crate::voice::Voice;
@@ -33,6 +34,8 @@ pub struct Targets {
     pub secrets: Arc<[Secret]>,
     /// Opens the secrets that targets name; without it those that do are not called.
     pub vault: Option<Arc<dyn filling::Secrets>>,
+    /// Knows the hosts that tenants are held to; without it they are held to none.
+    pub networks: Option<Arc<dyn networks::Networks>>,
     /// Handlers of this process.
     pub functions: Functions,
     /// How receivers report that do so later; without it they are not called.
@@ -127,6 +130,10 @@ impl Targets {
                 return failed(at, Failure { code, message, is_retryable: false, retry_after: None });
             }
         };
+        let tenant_policy = match networks::policy(self.networks.as_deref(), leased.job.tenant).await {
+            Ok(policy) => policy,
+            Err(failure) => return failed(at, failure),
+        };
         let key = leased.run.idempotency_key().to_string();
         let mut own = own_headers(leased, &key, at, timeout);
         let receiver = Receiver::of(&leased.job.spec.policies, &leased.run, at);
@@ -150,7 +157,7 @@ impl Targets {
                 timeout,
                 connect_timeout: CONNECT_TIMEOUT.min(timeout),
                 kept_bytes_max: kept_bytes(leased),
-                tenant_policy: None,
+                tenant_policy: tenant_policy.as_ref(),
                 identity: filled.identity.as_ref(),
             })
             .await;

@@ -10,11 +10,13 @@ pub mod transport;
 mod error;
 mod execute;
 mod filling;
+mod networks;
 mod voice;
 mod worker;
 
 pub use error::Error;
 pub use execute::{Reports, Targets};
 pub use filling::Secrets;
+pub use networks::Networks;
 pub use transport::{Session, Transport};
 pub use worker::{Options, Stopped, Worker};

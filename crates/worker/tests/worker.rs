@@ -201,6 +201,7 @@ fn start(engine: &Arc<Engine>, functions: Functions, concurrency: usize) -> Work
         http: Client::new(HttpOptions::default()).unwrap(),
         secrets: [].into(),
         vault: None,
+        networks: None,
         functions,
         reports: None,
         now: Arc::new(Timestamp::now),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use jiff::Timestamp;
 use punctual_api::defaults::JobDefaults;
+use punctual_api::tenant::TenantNetwork;
 use punctual_client::Client;
 
 use super::asking::Ask;
@@ -42,6 +43,17 @@ The file has a part of a job:
         #[arg(long, conflicts_with = "file")]
         clear: bool,
     },
+    /// Show or change the hosts that targets of a tenant may name
+    Network {
+        /// The tenant
+        name: String,
+        /// Hold it to these hosts, in place of those before: `example.com` is also everything below it
+        #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+        only_hosts: Vec<String>,
+        /// Hold it to none any more
+        #[arg(long, conflicts_with = "only_hosts")]
+        clear: bool,
+    },
 }
 
 impl Ask for Command {
@@ -74,6 +86,22 @@ impl Ask for Command {
                     None => client.defaults(name).await?,
                 };
                 remote.show(&defaults, |defaults, _| defaults_page(name, defaults))
+            }
+            Command::Network { name, only_hosts, clear } => {
+                if *clear {
+                    client.delete_network(name).await?;
+                }
+                let network = match only_hosts.is_empty() {
+                    true => client.network(name).await?,
+                    false => {
+                        let wanted = TenantNetwork { only_hosts: Some(only_hosts.clone()) };
+                        client.put_network(name, &wanted).await?
+                    }
+                };
+                remote.show(&network, |network, _| match &network.only_hosts {
+                    Some(hosts) => format!("{}\n", output::safe(&hosts.join("\n"))),
+                    None => format!("tenant {} may call what the installation allows\n", output::safe(name)),
+                })
             }
         }
     }
