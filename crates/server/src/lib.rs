@@ -26,6 +26,7 @@ mod keys;
 mod limits;
 mod many;
 mod meta;
+mod methods;
 mod nodes;
 mod once;
 mod openapi;
@@ -43,7 +44,8 @@ mod workers;
 
 pub use access::{Access, Caller, Denied, Keys, Loopback, Needs, Role};
 pub use editor::Editor;
+pub use methods::METHODS;
 pub use openapi::document;
-pub use routes::{Endpoint, METHODS, TABLE, probes, router};
+pub use routes::{Endpoint, TABLE, probes, router};
 pub use state::{Health, Limits, State};
 pub use waiting::waiting;

@@ -35,6 +35,7 @@ use punctual_api::{Job, JobSpec, Run, RunSummary};
 
 use crate::access::{Needs, gate};
 use crate::grpc::Services;
+use crate::methods::METHODS;
 use crate::openapi::{Shape, json, list_of, ndjson, nothing, page_of, text};
 use crate::query::Param;
 use crate::state::{Shared, State};
@@ -64,7 +65,7 @@ pub struct Endpoint {
     handler: fn() -> MethodRouter<Shared>,
 }
 
-const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Endpoint {
+pub(crate) const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Endpoint {
     let handler: fn() -> MethodRouter<Shared> = || get(meta::no_such_route);
     Endpoint {
         method,
@@ -655,39 +656,6 @@ pub static TABLE: &[Endpoint] = &[
     on("DELETE", "/v1/tenants/{name}/network", Needs::Admin, "Holds them to none any more")
         .for_all()
         .by(|| delete(tenants::delete_network)),
-];
-
-/// The methods of gRPC, as routes: the same gate, the same roles.
-pub static METHODS: &[Endpoint] = &[
-    on(
-        "POST",
-        "/punctual.v1.Workers/Claim",
-        Needs::Worker,
-        "Gives runs to a worker for as long as its stream lives",
-    ),
-    on(
-        "POST",
-        "/punctual.v1.Workers/Heartbeat",
-        Needs::Worker,
-        "A worker's sign of life, with everything it holds",
-    ),
-    on("POST", "/punctual.v1.Workers/Report", Needs::Worker, "Reports up to 1000 attempts that are over"),
-    on("POST", "/punctual.v1.Workers/Dismiss", Needs::Worker, "A worker goes: what it still holds goes back"),
-    on("POST", "/punctual.v1.Workers/ListWorkers", Needs::Viewer, "Lists workers that pull and live"),
-    on("POST", "/grpc.health.v1.Health/Check", Needs::Nothing, "Says whether the process can work"),
-    on("POST", "/grpc.health.v1.Health/Watch", Needs::Nothing, "Says it again when it changes"),
-    on(
-        "POST",
-        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-        Needs::Nothing,
-        "Gives the proto files",
-    ),
-    on(
-        "POST",
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-        Needs::Nothing,
-        "Gives the proto files, as older tools ask for them",
-    ),
 ];
 
 /// The API.
