@@ -256,8 +256,12 @@ impl AlertUrl {
             errors.add(&at.member("url"), "target_url", detail);
             return None;
         }
-        let http =
-            punctual_domain::job::Http { url: url.clone(), method: Default::default(), headers: Vec::new(), tls: None };
+        let http = punctual_domain::job::Http {
+            url: url.clone(),
+            method: Default::default(),
+            headers: Vec::new(),
+            tls: None,
+        };
         if let Some(Err(reason)) = rules.check_target.map(|check| check(&punctual_domain::Target::Http(http)))
         {
             errors.add(&at.member("url"), "target_refused", reason);

@@ -173,7 +173,11 @@ impl Tls {
                 errors.add(&at.member("client_cert"), "missing_field", detail);
             }
             (None, None) if self.ca.is_none() => {
-                errors.add(at, "missing_field", "nothing is named; write `ca`, or `client_cert` and `client_key`");
+                errors.add(
+                    at,
+                    "missing_field",
+                    "nothing is named; write `ca`, or `client_cert` and `client_key`",
+                );
             }
             _ => {}
         }
@@ -192,7 +196,9 @@ pub(crate) fn check_url(url: &str) -> Result<(), String> {
     }
     secret::check(url).map_err(|wrong| wrong.to_string())?;
     if domain::host(url).contains("{{") {
-        return Err("a secret stands in the path or the query of a URL; its host is for everybody to see".into());
+        return Err(
+            "a secret stands in the path or the query of a URL; its host is for everybody to see".into()
+        );
     }
     // What is filled in is percent-encoded: it cannot be wrong here.
     let url = &*secret::without(url);

@@ -270,7 +270,8 @@ impl Target {
     /// The secrets that it names.
     pub fn secrets(&self) -> BTreeSet<String> {
         let Target::Http(http) = self else { return BTreeSet::new() };
-        let texts = std::iter::once(http.url.as_str()).chain(http.headers.iter().map(|(_, value)| value.as_str()));
+        let texts =
+            std::iter::once(http.url.as_str()).chain(http.headers.iter().map(|(_, value)| value.as_str()));
         let tls = http.tls.iter().flat_map(|tls| tls.secrets().cloned());
         texts.flat_map(secret::names).chain(tls).collect()
     }

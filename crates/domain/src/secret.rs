@@ -402,7 +402,8 @@ mod tests {
     #[test]
     fn an_end_that_begins_like_a_value_is_cut_off() {
         let values = values(&[("a", "s3cret-value")]);
-        let hide = |text: &str, is_cut| String::from_utf8(values.hide_bytes(text.as_bytes(), is_cut)).unwrap();
+        let hide =
+            |text: &str, is_cut| String::from_utf8(values.hide_bytes(text.as_bytes(), is_cut)).unwrap();
         assert_eq!(hide("echo: s3cret-val", true), "echo: ");
         assert_eq!(hide("echo: s3cret-val", false), "echo: s3cret-val");
         assert_eq!(hide("echo: s3c", true), "echo: s3c", "three bytes say little");

@@ -217,7 +217,9 @@ fn output(output: &Output) -> Value {
 
 /// Where an alarm is told, and what is sent there.
 fn delivery(alert: &Alert, alarm: &Alarm, step: Step, tenant: &str) -> (Target, Value) {
-    let post = |url: &str| Target::Http(Http { url: url.into(), method: Method::Post, headers: Vec::new(), tls: None });
+    let post = |url: &str| {
+        Target::Http(Http { url: url.into(), method: Method::Post, headers: Vec::new(), tls: None })
+    };
     let text = text(alert, alarm, step);
     match &alert.to {
         To::Webhook { url } => (post(url), told(alarm, step, tenant, &text)),

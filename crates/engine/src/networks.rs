@@ -42,6 +42,13 @@ impl Networks {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What need not be read again yet.
+    fn fresh(&self, now: Timestamp) -> Option<Arc<HashMap<TenantId, Hosts>>> {
+        let (read_at, hosts) = self.known()?;
+        let age = now.duration_since(read_at);
+        (!age.is_negative() && age < REMEMBERED).then_some(hosts)
+    }
+
     fn set(&self, known: Option<Known>) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
     }
@@ -51,16 +58,19 @@ impl Engine {
     /// The only hosts that targets of a tenant may name; nothing if it is held to none.
     pub async fn only_hosts(&self, tenant: TenantId) -> Result<Option<Hosts>, Error> {
         let now = self.clock.now();
-        let known = self.networks.known();
-        if let Some((read_at, hosts)) = &known {
-            let age = now.duration_since(*read_at);
-            let is_fresh = !age.is_negative() && age < REMEMBERED;
-            // Whoever comes while another reads need not wait for it.
-            if is_fresh || self.networks.reading.try_lock().is_err() {
-                return Ok(hosts.get(&tenant).cloned());
-            }
+        if let Some(hosts) = self.networks.fresh(now) {
+            return Ok(hosts.get(&tenant).cloned());
         }
-        let _reading = self.networks.reading.lock().await;
+        let known = self.networks.known();
+        let _reading = match (self.networks.reading.try_lock(), &known) {
+            (Ok(reading), _) => reading,
+            // Whoever comes while another reads need not wait for it.
+            (Err(_), Some((_, hosts))) => return Ok(hosts.get(&tenant).cloned()),
+            (Err(_), None) => self.networks.reading.lock().await,
+        };
+        if let Some(hosts) = self.networks.fresh(now) {
+            return Ok(hosts.get(&tenant).cloned());
+        }
         match (self.read_networks().await, known) {
             (Ok(hosts), _) => {
                 let hosts = Arc::new(hosts);

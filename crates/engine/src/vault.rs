@@ -88,9 +88,8 @@ impl Engine {
         let now = self.clock.now();
         let mut read = self.vault.keys.lock().await;
         if let (Some(id), Some(known)) = (wanted, read.as_ref()) {
-            let is_missed = known.missed.is_some_and(|(missed, at)| {
-                missed == id && now.duration_since(at) < LOOK_EVERY
-            });
+            let is_missed =
+                known.missed.is_some_and(|(missed, at)| missed == id && now.duration_since(at) < LOOK_EVERY);
             if is_missed || known.keys.get(id).is_some() {
                 return Ok(Arc::clone(&known.keys));
             }
@@ -116,7 +115,8 @@ impl Engine {
         let mut values = Vec::with_capacity(names.len());
         for name in names {
             let unreadable = |reason: String| Unusable::Unreadable { name: name.clone(), reason };
-            let document = self.sealed_secret(tenant, name).await.map_err(|error| unreadable(error.to_string()))?;
+            let document =
+                self.sealed_secret(tenant, name).await.map_err(|error| unreadable(error.to_string()))?;
             let Some(document) = document else { return Err(Unusable::NotFound(name.clone())) };
             let secret = decode_secret(&document).map_err(|error| unreadable(error.to_string()))?;
             let keys = self.master_keys(Some(secret.sealed.master)).await;

@@ -161,7 +161,12 @@ async fn groups_are_told_apart_by_tenant_type_and_target() {
     let world = World::new();
     let acme = world.engine.put_tenant(&"acme".parse().unwrap()).await.unwrap().id;
     let hook = |host: &str| {
-        Target::Http(Http { url: format!("https://{host}/x"), method: Method::Post, headers: Vec::new(), tls: None })
+        Target::Http(Http {
+            url: format!("https://{host}/x"),
+            method: Method::Post,
+            headers: Vec::new(),
+            tls: None,
+        })
     };
     for (tenant, kind, target, jobs) in [
         (TENANT, Some("mail"), hook("a.example"), 3),

@@ -82,7 +82,10 @@ async fn a_secret_counts_at_once_where_it_is_set_and_within_a_second_elsewhere()
     let world = World::new();
     let (one, two) = (world.node(1), world.node(2));
     assert_eq!(set(&one, "token", "first").await, Ok(true));
-    assert_eq!((open(&one, "token").await, open(&two, "token").await), (Ok("first".into()), Ok("first".into())));
+    assert_eq!(
+        (open(&one, "token").await, open(&two, "token").await),
+        (Ok("first".into()), Ok("first".into()))
+    );
     assert_eq!(set(&one, "token", "second").await, Ok(false));
     assert_eq!(open(&one, "token").await, Ok("second".into()));
     world.clock.advance(SignedDuration::from_secs(1));
@@ -213,7 +216,10 @@ async fn names_and_versions_are_checked() {
     assert_eq!(stale, Err(Error::SecretChanged { expected: 7, current: 1 }));
     assert_eq!(one.delete_secret(TENANT, "none", None).await, Err(Error::SecretNotFound("none".into())));
     let page = one.secrets(TENANT, PageRequest::first(10)).await.unwrap();
-    assert_eq!(page.items.iter().map(|one| (one.name.as_str(), one.version)).collect::<Vec<_>>(), [("token", 1)]);
+    assert_eq!(
+        page.items.iter().map(|one| (one.name.as_str(), one.version)).collect::<Vec<_>>(),
+        [("token", 1)]
+    );
 }
 
 #[tokio::test]

@@ -350,7 +350,9 @@ impl Config {
             return wrong(format!("grace: {} is more than a day", self.grace));
         }
         if self.secrets_key_file.is_some() && self.secrets_key_command.is_some() {
-            return wrong("secrets-key-command: the keys come from secrets-key-file; keep one of them".into());
+            return wrong(
+                "secrets-key-command: the keys come from secrets-key-file; keep one of them".into(),
+            );
         }
         self.mail()?;
         self.policy().map(|_| ())
@@ -376,7 +378,8 @@ impl Config {
             policy.allow_cidrs.push(parsed);
         }
         let hosts = |setting: &str, texts: &[String]| -> Result<Vec<_>, Failure> {
-            let parsed = |text: &String| text.parse().map_err(|_| format!("{setting}: `{text}` is not a host name"));
+            let parsed =
+                |text: &String| text.parse().map_err(|_| format!("{setting}: `{text}` is not a host name"));
             texts.iter().map(parsed).collect::<Result<_, _>>().map_err(Failure::Input)
         };
         policy.allow_hosts = hosts("allow-hosts", &self.allow_hosts)?;

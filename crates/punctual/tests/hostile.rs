@@ -43,7 +43,8 @@ impl Counter {
             for mut socket in listener.incoming().flatten() {
                 counted.fetch_add(1, Ordering::SeqCst);
                 // It may have gone again.
-                let _ = socket.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+                let _ =
+                    socket.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
             }
         });
         Counter { port, count }
@@ -125,13 +126,18 @@ fn table() -> impl Iterator<Item = String> {
     let lines = include_str!("../../worker/testdata/hostile.txt").lines();
     let urls = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     urls.filter_map(|line| line.split(" | ").next()).map(|url| {
-        url.replace("\\t", "\t").replace("\\n", "\n").replace("\\r", "\r").replace("\\0", "\0").replace("\\\\", "\\")
+        url.replace("\\t", "\t")
+            .replace("\\n", "\n")
+            .replace("\\r", "\r")
+            .replace("\\0", "\0")
+            .replace("\\\\", "\\")
     })
 }
 
 /// Registers a job that runs now and is not tried twice; its id, unless it is refused.
 fn register(server: &Server, http: &Value, more: &[(&str, Value)]) -> Option<String> {
-    let mut job = json!({ "schedule": { "now": true }, "retry": { "max_attempts": 1 }, "target": { "http": http } });
+    let mut job =
+        json!({ "schedule": { "now": true }, "retry": { "max_attempts": 1 }, "target": { "http": http } });
     for (member, value) in more {
         job[*member] = value.clone();
     }
@@ -196,7 +202,10 @@ fn hostile_urls_reach_nobody() {
 }
 
 /// Answers each path with where to go next.
-fn redirecting(address: &str, onward: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static) -> SocketAddr {
+fn redirecting(
+    address: &str,
+    onward: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind(address).unwrap();
     let own = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -206,11 +215,14 @@ fn redirecting(address: &str, onward: impl Fn(&str) -> Option<(u16, String)> + S
             let text = String::from_utf8_lossy(&bytes[..read]).into_owned();
             let path = text.split(' ').nth(1).unwrap_or("/");
             let head = match onward(path) {
-                Some((status, to)) => format!("HTTP/1.1 {status} Onward\r\nlocation: {to}\r\nrefresh: 0; url={to}\r\n"),
+                Some((status, to)) => {
+                    format!("HTTP/1.1 {status} Onward\r\nlocation: {to}\r\nrefresh: 0; url={to}\r\n")
+                }
                 None => "HTTP/1.1 200 OK\r\n".into(),
             };
             // It may have gone again.
-            let _ = socket.write_all(format!("{head}connection: close\r\ncontent-length: 0\r\n\r\n").as_bytes());
+            let _ =
+                socket.write_all(format!("{head}connection: close\r\ncontent-length: 0\r\n\r\n").as_bytes());
         }
     });
     own

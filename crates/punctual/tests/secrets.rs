@@ -53,7 +53,13 @@ fn said(output: &Output) -> String {
 }
 
 /// Registers a job that runs now, and is not tried twice.
-fn register(server: &Server, name: &str, target: &Value, payload: Option<&Value>, more: &[(&str, Value)]) -> Value {
+fn register(
+    server: &Server,
+    name: &str,
+    target: &Value,
+    payload: Option<&Value>,
+    more: &[(&str, Value)],
+) -> Value {
     let mut job = json!({
         "name": name,
         "schedule": { "now": true },
@@ -127,7 +133,8 @@ fn fifty_canaries_reach_their_targets_and_are_found_nowhere_else() {
     let data = folder.path().join("data");
     let key = key_file(folder.path(), &[7]);
     let echo = Echo::start();
-    let server = Server::start_with(&data, &["--log", "debug", "--breaker-failures", "0", "--secrets-key-file", &key]);
+    let server =
+        Server::start_with(&data, &["--log", "debug", "--breaker-failures", "0", "--secrets-key-file", &key]);
     let canaries: Vec<(String, String)> = (0..50).map(canary).collect();
     let mut shown: Vec<(String, Vec<u8>)> = Vec::new();
     let mut jobs = Vec::new();
@@ -148,11 +155,21 @@ fn fifty_canaries_reach_their_targets_and_are_found_nowhere_else() {
             0 => (format!("{}/{place}/{n}", echo.url), json!({ "X-Token": reference }), None),
             1 => (format!("{}/{place}/{n}/{reference}", echo.url), json!({}), None),
             2 => (format!("{}/{place}/{n}?q={reference}&z=1", echo.url), json!({}), None),
-            _ => (format!("{}/{place}/{n}", echo.url), json!({}), Some(json!({ "inner": { "token": reference } }))),
+            _ => (
+                format!("{}/{place}/{n}", echo.url),
+                json!({}),
+                Some(json!({ "inner": { "token": reference } })),
+            ),
         };
         let dead = json!({ "http": { "url": format!("{}/dead/{n}", echo.url), "headers": { "X-Token": reference } } });
         let more = [("dead_letter_target", dead)];
-        jobs.push(register(&server, &name, &json!({ "url": url, "headers": headers }), payload.as_ref(), &more));
+        jobs.push(register(
+            &server,
+            &name,
+            &json!({ "url": url, "headers": headers }),
+            payload.as_ref(),
+            &more,
+        ));
     }
     for (n, job) in jobs.iter().enumerate() {
         let run = ended(&server, job);
@@ -166,7 +183,8 @@ fn fifty_canaries_reach_their_targets_and_are_found_nowhere_else() {
     wait_for("every canary has arrived", || {
         let received = echo.received();
         let count = |word: &str| received.iter().filter(|request| request.contains(word)).count();
-        let is_there = |(n, (word, _)): (usize, &(String, String))| count(word) >= if n % 3 == 0 { 2 } else { 1 };
+        let is_there =
+            |(n, (word, _)): (usize, &(String, String))| count(word) >= if n % 3 == 0 { 2 } else { 1 };
         canaries.iter().enumerate().all(is_there).then_some(())
     });
     // Wrong bodies, wrong names, values that no header can have.
@@ -222,7 +240,8 @@ fn fifty_canaries_reach_their_targets_and_are_found_nowhere_else() {
         shown.push((arguments.join(" "), said(&output).into_bytes()));
     }
     let backup = folder.path().join("backup");
-    let output = command().args(["backup", backup.to_str().unwrap(), "--data", data.to_str().unwrap()]).output();
+    let output =
+        command().args(["backup", backup.to_str().unwrap(), "--data", data.to_str().unwrap()]).output();
     assert!(output.unwrap().status.success());
     let mut found = files(&data);
     let (_, log) = server.stop();
@@ -285,7 +304,8 @@ fn what_others_say_does_not_get_a_secret() {
     let folder = tempfile::tempdir().unwrap();
     let key = key_file(folder.path(), &[1]);
     let echo = Echo::start();
-    let server = Server::start_with(&folder.path().join("data"), &["--secrets-key-command", &format!("cat {key}")]);
+    let server =
+        Server::start_with(&folder.path().join("data"), &["--secrets-key-command", &format!("cat {key}")]);
     assert_eq!(put(&server, "token", "s3cret-value").status, 201);
     let target = json!({ "url": format!("{}/hook", echo.url) });
     let own = json!({ "token": "{{ secret.token }}" });
@@ -309,9 +329,14 @@ fn what_others_say_does_not_get_a_secret() {
     });
     let pulled = server.post("/v1/jobs", &job.to_string()).json();
     assert!(pulled["warnings"].to_string().contains("`http` targets alone"), "{pulled}");
-    let claimed = server.post("/v1/claims", &json!({ "queues": ["elsewhere"], "capacity": 1, "wait": "PT5S" }).to_string());
+    let claimed = server
+        .post("/v1/claims", &json!({ "queues": ["elsewhere"], "capacity": 1, "wait": "PT5S" }).to_string());
     assert_eq!(claimed.status, 200, "{}", claimed.body);
-    assert!(claimed.body.contains("{{ secret.token }}") && !claimed.body.contains("s3cret"), "{}", claimed.body);
+    assert!(
+        claimed.body.contains("{{ secret.token }}") && !claimed.body.contains("s3cret"),
+        "{}",
+        claimed.body
+    );
 }
 
 #[test]
@@ -360,7 +385,8 @@ fn a_master_key_is_rotated_under_two_nodes() {
         assert_eq!(secret["master_key"], rotated["master_key"], "{secret}");
     }
     key_file(folder.path(), &[2]);
-    let again: Value = serde_json::from_slice(&fed(&one, &["secret", "rotate-key", "-o", "json"], "").stdout).unwrap();
+    let again: Value =
+        serde_json::from_slice(&fed(&one, &["secret", "rotate-key", "-o", "json"], "").stdout).unwrap();
     assert_eq!((&again["resealed"], &again["already"]), (&json!(0), &json!(5)), "{again}");
     all_work("without");
     // What is sealed with a key that is gone is named, and left as it is.

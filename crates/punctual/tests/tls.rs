@@ -140,7 +140,10 @@ fn a_worker_pulls_over_grpc_with_tls() {
     let stop = async {
         let _ = is_done.await;
     };
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, worker.run_until(stop)).await }).unwrap().unwrap();
+    runtime
+        .block_on(async { tokio::time::timeout(PATIENCE, worker.run_until(stop)).await })
+        .unwrap()
+        .unwrap();
 }
 
 #[test]
@@ -233,7 +236,8 @@ fn run(server: &Server, url: &str, tls: Option<Value>) -> Value {
     if let Some(tls) = tls {
         http["tls"] = tls;
     }
-    let job = json!({ "schedule": { "now": true }, "retry": { "max_attempts": 1 }, "target": { "http": http } });
+    let job =
+        json!({ "schedule": { "now": true }, "retry": { "max_attempts": 1 }, "target": { "http": http } });
     let answer = server.post("/v1/jobs", &job.to_string());
     assert_eq!(answer.status, 201, "{}", answer.body);
     let path = format!("/v1/jobs/{}/runs", answer.json()["id"].as_str().unwrap());
@@ -264,9 +268,7 @@ fn a_target_is_called_with_the_authority_and_the_certificate_that_it_names() {
         set(&server, &format!("{name}-cert"), &pair.cert);
         set(&server, &format!("{name}-key"), &pair.key);
     }
-    let tls = |ca: &str, name: &str| {
-        json!({ "ca": ca, "client_cert": format!("{name}-cert"), "client_key": format!("{name}-key") })
-    };
+    let tls = |ca: &str, name: &str| json!({ "ca": ca, "client_cert": format!("{name}-cert"), "client_key": format!("{name}-key") });
     // One after the other and back again: connections rest meanwhile, and each is used by its own.
     for (name, pair) in [("one", &one), ("two", &two), ("one", &one), ("two", &two)] {
         let ended = run(&server, &url, Some(tls("ca", name)));

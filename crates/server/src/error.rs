@@ -288,9 +288,7 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::BatchNotFound(_) => "; `GET /v1/batches` lists them",
         EngineError::VersionConflict { .. }
         | EngineError::CalendarChanged { .. }
-        | EngineError::SecretChanged { .. } => {
-            "; read it again and repeat the change"
-        }
+        | EngineError::SecretChanged { .. } => "; read it again and repeat the change",
         EngineError::NoWorker(_) => "; start one, and ask again",
         EngineError::KeyNotFound(_) => "; `GET /v1/keys` lists them",
         EngineError::KeyOver { .. } => "; create another",

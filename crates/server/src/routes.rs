@@ -65,7 +65,12 @@ pub struct Endpoint {
     handler: fn() -> MethodRouter<Shared>,
 }
 
-pub(crate) const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Endpoint {
+pub(crate) const fn on(
+    method: &'static str,
+    path: &'static str,
+    needs: Needs,
+    about: &'static str,
+) -> Endpoint {
     let handler: fn() -> MethodRouter<Shared> = || get(meta::no_such_route);
     Endpoint {
         method,

@@ -69,9 +69,8 @@ pub(crate) async fn fill<'a>(
 
 /// All that it names was opened.
 fn identity(tls: &Tls, values: &Values) -> Identity {
-    let text = |name: &Option<String>| -> Option<Box<str>> {
-        Some(values.get(name.as_deref()?)?.reveal().into())
-    };
+    let text =
+        |name: &Option<String>| -> Option<Box<str>> { Some(values.get(name.as_deref()?)?.reveal().into()) };
     Identity { ca: text(&tls.ca), client: text(&tls.client_cert).zip(text(&tls.client_key)) }
 }
 

@@ -23,7 +23,9 @@ pub(crate) async fn policy(
     let Some(networks) = networks else { return Ok(None) };
     let hosts = match networks.only_hosts(tenant).await {
         Ok(hosts) => hosts,
-        Err(reason) => return Err(refused(format!("the hosts of the tenant cannot be read: {reason}"), true)),
+        Err(reason) => {
+            return Err(refused(format!("the hosts of the tenant cannot be read: {reason}"), true));
+        }
     };
     let Some(hosts) = hosts else { return Ok(None) };
     let parsed = hosts.iter().map(|host| host.parse()).collect::<Result<Vec<_>, _>>();

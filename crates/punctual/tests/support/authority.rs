@@ -43,7 +43,8 @@ impl Authority {
 
     /// For this machine, under a name by which it is told from others.
     pub(crate) fn sign(&self, name: &str) -> Pair {
-        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+        let mut params =
+            CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
         let cert = pem("CERTIFICATE", params.signed_by(&key, &self.issuer).unwrap().der());

@@ -44,7 +44,10 @@ async fn a_secret_is_set_listed_changed_and_deleted_and_never_shown() {
     assert!(!list.to_string().contains("hunter"), "{list}");
     let page = world.get("/v1/secrets?limit=1").await;
     let rest = world.get(&format!("/v1/secrets?cursor={}", page["next_cursor"].as_str().unwrap())).await;
-    assert_eq!((&page["items"][0]["name"], &rest["items"][0]["name"]), (&list["items"][0]["name"], &list["items"][1]["name"]));
+    assert_eq!(
+        (&page["items"][0]["name"], &rest["items"][0]["name"]),
+        (&list["items"][0]["name"], &list["items"][1]["name"])
+    );
     let one = world.get("/v1/secrets/token").await;
     assert_eq!((&one["version"], &one["set_by"]), (&2.into(), &"this machine".into()));
     let stale = [("if-match", "\"1\"")];
@@ -77,7 +80,8 @@ async fn what_is_wrong_is_told_without_the_value() {
 #[tokio::test]
 async fn a_job_that_names_a_secret_that_is_not_there_is_told_so() {
     let world = world().await;
-    let body = r#"{"schedule":{"every":"PT1M"},"target":{"http":{"url":"http://a.test/{{ secret.token }}"}}}"#;
+    let body =
+        r#"{"schedule":{"every":"PT1M"},"target":{"http":{"url":"http://a.test/{{ secret.token }}"}}}"#;
     let job = world.call("POST /v1/jobs", body).await.expect(201);
     assert!(job["warnings"].to_string().contains("secret_not_found"), "{job}");
     put(&world, "token", "hunter2").await.expect(201);
@@ -101,7 +105,10 @@ async fn without_a_master_key_the_way_out_is_told() {
     let reply = world.call("PUT /v1/secrets/token", r#"{"value":"hunter2"}"#).await;
     assert_eq!(reply.problem(), (409, "secrets_key_missing".into()));
     assert!(reply.text.contains("--secrets-key-file"), "{}", reply.text);
-    assert_eq!(world.call("POST /v1/secret-keys/rotate", "").await.problem(), (409, "secrets_key_missing".into()));
+    assert_eq!(
+        world.call("POST /v1/secret-keys/rotate", "").await.problem(),
+        (409, "secrets_key_missing".into())
+    );
 }
 
 #[tokio::test]

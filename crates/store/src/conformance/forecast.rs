@@ -47,7 +47,8 @@ pub async fn jobs_tell_when_and_where_they_run(store: Arc<dyn Store>) {
     let acme: TenantName = "acme".parse().expect("valid");
     let acme = store.put_tenant(&acme, world.now).await.expect("tenant").id;
     let url = "https://Hooks.Example.com:8443/a?b=c";
-    let http = Http { url: url.into(), method: Method::Put, headers: vec![("x".into(), "y".into())], tls: None };
+    let http =
+        Http { url: url.into(), method: Method::Put, headers: vec![("x".into(), "y".into())], tls: None };
     let mut jobs = Vec::new();
     for target in [Target::Discard, Target::Http(http), Target::Function { name: "report".into() }] {
         let mut job = world.job("planned");

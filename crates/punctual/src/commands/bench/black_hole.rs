@@ -79,8 +79,12 @@ impl BlackHole {
             Ok(spec)
         })
         .await?;
-        let target =
-            JobTarget::Http(Http { url: hole.url.clone(), method: Method::Post, headers: Vec::new(), tls: None });
+        let target = JobTarget::Http(Http {
+            url: hole.url.clone(),
+            method: Method::Post,
+            headers: Vec::new(),
+            tls: None,
+        });
         let (_, more) = register(&parts.engine, TenantId::DEFAULT, jobs, |n| {
             let due = middle + millis(n * over * 1_000 / jobs.max(1));
             let mut spec = bench.spec(n, &format!("@at {due}"))?;

@@ -71,9 +71,12 @@ impl Bench {
         let target = match &receiver {
             None if common.target == Target::Sleep => JobTarget::Function { name: SLEEP.into() },
             None => JobTarget::Discard,
-            Some(receiver) => {
-                JobTarget::Http(Http { url: receiver.url.clone(), method: Method::Post, headers: Vec::new(), tls: None })
-            }
+            Some(receiver) => JobTarget::Http(Http {
+                url: receiver.url.clone(),
+                method: Method::Post,
+                headers: Vec::new(),
+                tls: None,
+            }),
         };
         let (concurrency, sleep) = (common.concurrency, Duration::from_millis(common.sleep_ms));
         Ok(Bench { directory, _temporary: temporary, storage, concurrency, sleep, receiver, target })

@@ -16,8 +16,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use punctual::wire::{Options, Running, Storage};
-use punctual_domain::{Target, secret};
 use punctual_domain::token::Key;
+use punctual_domain::{Target, secret};
 use punctual_schedule::Tzdb;
 use punctual_server::{Keys, Limits, State};
 use punctual_store_postgres::Role;
@@ -122,7 +122,12 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
     };
     waiting.end().await;
     let scheme = if certificates.is_some() { "https" } else { "http" };
-    greet(&format!("{scheme}://{address}"), &place, demo.is_some(), running.engine().are_keys_needed() == Ok(true));
+    greet(
+        &format!("{scheme}://{address}"),
+        &place,
+        demo.is_some(),
+        running.engine().are_keys_needed() == Ok(true),
+    );
     tracing::info!(%node, %address, data = %place, "serving");
     let (stop, stopping) = watch::channel(false);
     let router = match config.roles.api {

@@ -233,7 +233,8 @@ impl Inner {
             return Ok((connection, true));
         }
         let limit = call.connect_timeout;
-        let own = call.identity.map(|identity| identity.connector().map_err(Cause::Unsendable)).transpose()?;
+        let own =
+            call.identity.map(|identity| identity.connector().map_err(Cause::Unsendable)).transpose()?;
         let tls = own.as_ref().unwrap_or(&self.connector.tls);
         let dialled = self.connector.connect(origin, tls, guard, limit, &mut progress.stopwatch).await?;
         progress.remote = Some(dialled.remote);

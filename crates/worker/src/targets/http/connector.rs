@@ -145,9 +145,7 @@ async fn encrypt(
     stopwatch.enter(Phase::Tls);
     let wrong = |reason: String| Cause::Tls { host: origin.host.to_string(), address: remote, reason };
     let name = match &origin.host {
-        Host::Name(name) => {
-            ServerName::try_from(name.clone()).map_err(|error| wrong(error.to_string()))?
-        }
+        Host::Name(name) => ServerName::try_from(name.clone()).map_err(|error| wrong(error.to_string()))?,
         Host::Address(address) => ServerName::from(*address),
     };
     let stream = tls.connect(name, socket).await.map_err(|error| wrong(error.to_string()))?;
