@@ -349,3 +349,31 @@ fn a_client_that_says_nothing_is_let_go_and_keeps_nobody_waiting() {
     let (status, _) = server.stop();
     assert!(status.success());
 }
+
+#[test]
+fn a_tenant_that_is_held_to_hosts_reaches_no_other() {
+    let (folder, counter) = (tempfile::tempdir().unwrap(), Counter::start());
+    let server = Server::start_with(&folder.path().join("data"), &["--breaker-failures", "0"]);
+    let here = json!({ "url": format!("http://127.0.0.1:{}/", counter.port) });
+    let named = json!({ "url": format!("http://localhost:{}/", counter.port) });
+    let state = |http: &Value| {
+        let run = ended(&server, &register(&server, http, &[]).unwrap());
+        let code = run["attempts"][0]["error"]["code"].as_str().unwrap_or("none").to_owned();
+        (run["state"].as_str().unwrap().to_owned(), code)
+    };
+    let (fine, refused) = (("succeeded".into(), "none".into()), ("failed".into(), "target_refused".into()));
+    assert_eq!((state(&here), counter.count()), (fine, 1));
+    let path = "/v1/tenants/default/network";
+    let put = call(server.address, "PUT", path, &[], r#"{"only_hosts":["example.com","localhost"]}"#).unwrap();
+    assert_eq!(put.status, 200, "{}", put.body);
+    assert_eq!(state(&here), refused);
+    assert_eq!(counter.count(), 1);
+    assert_eq!(state(&named).0, "succeeded");
+    assert_eq!(counter.count(), 2);
+    for body in [r#"{"only_hosts":[]}"#, r#"{"only_hosts":["http://a/"]}"#, "{}"] {
+        assert_eq!(call(server.address, "PUT", path, &[], body).unwrap().status, 422, "{body}");
+    }
+    assert_eq!(server.get(path)["only_hosts"], json!(["example.com", "localhost"]));
+    assert_eq!(call(server.address, "DELETE", path, &[], "").unwrap().status, 204);
+    assert_eq!(state(&here).0, "succeeded");
+}
