@@ -37,8 +37,8 @@ fn serve(stream: TcpStream, all: &Mutex<Vec<String>>) {
     while let Some(request) = read(&mut input) {
         let is_failing = request.split(' ').nth(1).is_some_and(|path| path.starts_with("/fail"));
         let status = if is_failing { "500 Internal Server Error" } else { "200 OK" };
-        // The second time without percent-encoding, as servers read it.
-        let body = format!("{request}\n{}", decoded(&request));
+        // The path a second time without percent-encoding, as servers read it.
+        let body = format!("{request}\n{}", decoded(request.lines().next().unwrap_or_default()));
         all.lock().expect("not poisoned").push(request);
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", body.len());
         if output.write_all(head.as_bytes()).and_then(|()| output.write_all(body.as_bytes())).is_err() {
