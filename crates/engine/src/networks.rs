@@ -96,8 +96,10 @@ impl Engine {
 
     /// The list of a tenant, as it is.
     pub async fn network(&self, tenant: TenantId) -> Result<Option<(Hosts, u64)>, Error> {
-        let found = self.store.document(Kind::Network, tenant, NAME).await?;
-        found.map(|document| Ok((decode(&document)?, document.version))).transpose()
+        match self.store.document(Kind::Network, tenant, NAME).await? {
+            Some(document) => Ok(Some((decode(&document)?, document.version))),
+            None => Ok(None),
+        }
     }
 
     /// Holds a tenant to some hosts, or to none any more.

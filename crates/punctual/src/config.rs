@@ -12,6 +12,7 @@ use punctual_domain::policy::backlog::{self, Caps};
 use punctual_domain::{Labels, Roles};
 use punctual_store_postgres::Hints;
 use punctual_worker::targets::http::Policy;
+use punctual_worker::targets::http::guard::HostSuffix;
 use punctual_worker::targets::mail::Mail;
 use serde::Deserialize;
 
@@ -377,10 +378,9 @@ impl Config {
             let parsed = cidr.parse().map_err(|error| Failure::Input(format!("allow-cidrs: {error}")))?;
             policy.allow_cidrs.push(parsed);
         }
-        let hosts = |setting: &str, texts: &[String]| -> Result<Vec<_>, Failure> {
-            let parsed =
-                |text: &String| text.parse().map_err(|_| format!("{setting}: `{text}` is not a host name"));
-            texts.iter().map(parsed).collect::<Result<_, _>>().map_err(Failure::Input)
+        let hosts = |setting: &str, texts: &[String]| -> Result<Vec<HostSuffix>, Failure> {
+            let wrong = |text: &String| Failure::Input(format!("{setting}: `{text}` is not a host name"));
+            texts.iter().map(|text| text.parse().map_err(|_| wrong(text))).collect()
         };
         policy.allow_hosts = hosts("allow-hosts", &self.allow_hosts)?;
         policy.only_hosts = hosts("only-hosts", &self.only_hosts)?;

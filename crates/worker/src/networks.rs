@@ -7,6 +7,7 @@ use punctual_domain::TenantId;
 use punctual_domain::attempt::Failure;
 
 use crate::targets::http::Policy;
+use crate::targets::http::guard::HostSuffix;
 
 /// Knows the hosts that tenants are held to.
 #[async_trait]
@@ -28,7 +29,7 @@ pub(crate) async fn policy(
         }
     };
     let Some(hosts) = hosts else { return Ok(None) };
-    let parsed = hosts.iter().map(|host| host.parse()).collect::<Result<Vec<_>, _>>();
+    let parsed = hosts.iter().map(|host| host.parse::<HostSuffix>()).collect::<Result<Vec<_>, _>>();
     match parsed {
         Ok(hosts) if !hosts.is_empty() => Ok(Some(Policy::tenant_with_only(hosts))),
         Ok(_) => Err(refused("the tenant policy allows no host".into(), false)),
