@@ -108,9 +108,11 @@ impl Targets {
     }
 
     async fn call_back(&self, target: &Http, leased: &Leased, at: Timestamp, timeout: Duration) -> Report {
-        let filled = match filling::fill(target, leased, self.vault.as_deref()).await {
-            Ok(filled) => filled,
-            Err(failure) => return failed(at, failure),
+        let filling = filling::fill(target, leased, self.vault.as_deref());
+        let filled = match tokio::time::timeout(timeout, filling).await {
+            Ok(Ok(filled)) => filled,
+            Ok(Err(failure)) => return failed(at, failure),
+            Err(_) => return failed(at, filling::late()),
         };
         let report = self.call_filled(&filled, leased, at, timeout).await;
         filled.hide(report)

@@ -137,6 +137,12 @@ fn unusable(unusable: Unusable) -> Failure {
     }
 }
 
+/// Whoever keeps the secrets did not answer in time. Nothing was sent.
+pub(crate) fn late() -> Failure {
+    let message = "its secrets could not be opened in time".into();
+    Failure { code: "secret_unreadable".into(), message, is_retryable: true, retry_after: None }
+}
+
 fn unsendable(reason: String) -> Failure {
     let message = format!("the call cannot be sent: {reason}");
     Failure { code: "call_unsendable".into(), message, is_retryable: false, retry_after: None }
