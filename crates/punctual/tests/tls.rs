@@ -53,7 +53,7 @@ impl Place {
 
     fn serve(&self, more: &[&str]) -> Server {
         let (cert, key) = (self.text("cert.pem"), self.text("key.pem"));
-        let arguments = [&["--tls-cert", &cert, "--tls-key", &key], more].concat();
+        let arguments = [&["--tls-cert", cert.as_str(), "--tls-key", key.as_str()][..], more].concat();
         Server::start_with(&self.path("data"), &arguments)
     }
 
