@@ -86,7 +86,7 @@ impl Engine {
     pub async fn create_key(&self, new: NewKey, by: &Right) -> Result<(Key, Shown), Error> {
         by.may_give(&new.right)?;
         for _ in 0..TRIES {
-            let shown = Shown::new(KeyId::new(self.entropy.bits()), self.secret()?);
+            let shown = Shown::new(KeyId::new(self.entropy.bits()), self.random()?);
             if let Some(key) = self.add_key(&new, &shown).await? {
                 tracing::info!(key = %key.id, role = key.right.role.as_str(), by = key.created_by, "key created");
                 return Ok((key, shown));
@@ -161,7 +161,7 @@ impl Engine {
     ) -> Result<(Key, Shown), Error> {
         let found = self.find_key(scope, id).await?;
         let id: KeyId = found.name.parse().map_err(|_| Error::KeyNotFound(found.name.clone()))?;
-        let shown = Shown::new(id, self.secret()?);
+        let shown = Shown::new(id, self.random()?);
         let hash = self.seal()?.hash(&shown);
         let key = self
             .change_key(scope, &found.name, |key, now| match key.state(now) {
@@ -176,7 +176,7 @@ impl Engine {
         Ok((key, shown))
     }
 
-    fn secret(&self) -> Result<[u8; 32], Error> {
+    pub(crate) fn random(&self) -> Result<[u8; 32], Error> {
         self.entropy.secret().map_err(|error| Error::NoEntropy(error.to_string()))
     }
 

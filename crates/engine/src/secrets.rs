@@ -279,10 +279,6 @@ impl Engine {
         Err(Error::TooManySecrets)
     }
 
-    fn random(&self) -> Result<[u8; 32], Error> {
-        self.entropy.secret().map_err(|error| Error::NoEntropy(error.to_string()))
-    }
-
     /// Writes a secret, or takes it away; nothing if it was not as expected.
     async fn change_secret(
         &self,
