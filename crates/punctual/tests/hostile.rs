@@ -42,7 +42,9 @@ impl Counter {
         std::thread::spawn(move || {
             for mut socket in listener.incoming().flatten() {
                 counted.fetch_add(1, Ordering::SeqCst);
-                // It may have gone again.
+                // It may have gone again, or say nothing.
+                let _ = socket.set_read_timeout(Some(Duration::from_secs(5)));
+                let _ = socket.read(&mut [0; 4096]);
                 let _ =
                     socket.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
             }

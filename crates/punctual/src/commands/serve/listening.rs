@@ -80,7 +80,8 @@ pub(super) async fn serve(
             },
             () = told(&mut stopping) => break,
         };
-        let connection = Connection { remote, router: router.clone(), watcher: graceful.watcher() };
+        let (router, stopping) = (router.clone(), stopping.clone());
+        let connection = Connection { remote, router, watcher: graceful.watcher(), stopping };
         tokio::spawn(connection.run(socket, certificates.clone(), place));
     }
     drop(listener);
@@ -116,38 +117,56 @@ struct Connection {
     remote: SocketAddr,
     router: Router,
     watcher: Watcher,
+    stopping: watch::Receiver<bool>,
 }
 
 impl Connection {
     async fn run(
-        self,
+        mut self,
         socket: TcpStream,
         certificates: Option<Arc<Certificates>>,
         place: OwnedSemaphorePermit,
     ) {
         // Without it the system may hold back the end of an answer. A failure costs only that.
         let _ = socket.set_nodelay(true);
-        let remote = self.remote;
         match certificates {
-            Some(certificates) => match timeout(GREETING_TIMEOUT, certificates.accept(socket)).await {
-                Ok(Ok(stream)) => {
+            Some(certificates) => {
+                if let Some(stream) = self.greeted(certificates.accept(socket)).await {
                     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                     self.converse(stream, is_h2).await;
                 }
-                Ok(Err(error)) => tracing::debug!(%remote, %error, "no TLS connection"),
-                Err(_) => tracing::debug!(%remote, "no TLS connection in time"),
-            },
-            None => match timeout(GREETING_TIMEOUT, begins_as_h2(&socket)).await {
-                Ok(Ok(is_h2)) => self.converse(socket, is_h2).await,
-                Ok(Err(error)) => tracing::debug!(%remote, %error, "the connection ended before it began"),
-                Err(_) => tracing::debug!(%remote, "nothing was asked in time"),
-            },
+            }
+            None => {
+                if let Some(is_h2) = self.greeted(begins_as_h2(&socket)).await {
+                    self.converse(socket, is_h2).await;
+                }
+            }
         }
         drop(place);
     }
 
+    /// What comes of a greeting in time, unless the server stops: nobody who has said nothing is waited for.
+    async fn greeted<T>(&mut self, greeting: impl Future<Output = io::Result<T>>) -> Option<T> {
+        let remote = self.remote;
+        let greeted = tokio::select! {
+            greeted = timeout(GREETING_TIMEOUT, greeting) => greeted,
+            () = told(&mut self.stopping) => return None,
+        };
+        match greeted {
+            Ok(Ok(greeted)) => Some(greeted),
+            Ok(Err(error)) => {
+                tracing::debug!(%remote, %error, "the connection ended before it began");
+                None
+            }
+            Err(_) => {
+                tracing::debug!(%remote, "nothing was said in time");
+                None
+            }
+        }
+    }
+
     async fn converse(self, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, is_h2: bool) {
-        let Connection { remote, router, watcher } = self;
+        let Connection { remote, router, watcher, stopping: _ } = self;
         let service = service_fn(move |request: Request<Incoming>| answer(router.clone(), remote, request));
         let io = TokioIo::new(io);
         let ended = if is_h2 {
