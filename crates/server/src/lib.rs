@@ -26,7 +26,6 @@ mod keys;
 mod limits;
 mod many;
 mod meta;
-mod methods;
 mod nodes;
 mod once;
 mod openapi;
@@ -44,7 +43,7 @@ mod workers;
 
 pub use access::{Access, Caller, Denied, Keys, Loopback, Needs, Role};
 pub use editor::Editor;
-pub use methods::METHODS;
+pub use grpc::METHODS;
 pub use openapi::document;
 pub use routes::{Endpoint, TABLE, probes, router};
 pub use state::{Health, Limits, State};

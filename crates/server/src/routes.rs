@@ -34,8 +34,7 @@ use punctual_api::worker::{
 use punctual_api::{Job, JobSpec, Run, RunSummary};
 
 use crate::access::{Needs, gate};
-use crate::grpc::Services;
-use crate::methods::METHODS;
+use crate::grpc::{METHODS, Services};
 use crate::openapi::{Shape, json, list_of, ndjson, nothing, page_of, text};
 use crate::query::Param;
 use crate::state::{Shared, State};

@@ -4,9 +4,12 @@
 //! leaves through `error.rs`, as a status with details. A test holds the table against the proto files.
 
 mod health;
+mod methods;
 mod outbound;
 mod stream;
 mod workers;
+
+pub use methods::METHODS;
 
 use axum::routing::{MethodRouter, post_service};
 use punctual_rpc::v1::workers_server::WorkersServer;
