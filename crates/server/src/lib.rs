@@ -43,6 +43,7 @@ mod workers;
 pub use access::{Access, Caller, Denied, Keys, Loopback, Needs, Role};
 pub use editor::Editor;
 pub use openapi::document;
-pub use routes::{Endpoint, METHODS, TABLE, probes, router};
+pub use grpc::METHODS;
+pub use routes::{Endpoint, TABLE, probes, router};
 pub use state::{Health, Limits, State};
 pub use waiting::waiting;

@@ -1,11 +1,11 @@
 //! The table of routes: for each its method, path, role, what it takes and what it gives.
 //!
 //! The router, the gate and the OpenAPI document are made from it, so a route that is not here does not exist, and one
-//! that is here says who may call it. A test walks it.
+//! that is here says who may call it. A test walks it. The methods of gRPC are in `grpc/methods.rs`, in the same words.
 
-use axum::Router;
 use axum::middleware;
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
+use axum::{Extension, Router};
 use punctual_api::alert::{Alarm, Alert, AlertSpec};
 use punctual_api::backfill::{Backfill, BackfillSlots};
 use punctual_api::batch::{Batch, BatchRun, BatchSpec};
@@ -33,7 +33,7 @@ use punctual_api::worker::{
 use punctual_api::{Job, JobSpec, Run, RunSummary};
 
 use crate::access::{Needs, gate};
-use crate::grpc::Services;
+use crate::grpc::{METHODS, Routes, Rpc, Services};
 use crate::openapi::{Shape, json, list_of, ndjson, nothing, page_of, text};
 use crate::query::Param;
 use crate::state::{Shared, State};
@@ -55,15 +55,23 @@ pub struct Endpoint {
     pub is_for_all: bool,
     /// What it does.
     pub about: &'static str,
+    /// Of a method of gRPC: the route that it is, as `GET /v1/jobs`.
+    pub rest: &'static str,
+    pub(crate) rpc: Rpc,
     pub(crate) query: &'static [Param],
     pub(crate) takes: Shape,
     pub(crate) gives: (u16, Shape),
     /// Another answer that is no refusal.
     pub(crate) or_gives: Option<(u16, Shape)>,
-    handler: fn() -> MethodRouter<Shared>,
+    pub(crate) handler: fn() -> MethodRouter<Shared>,
 }
 
-const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Endpoint {
+pub(crate) const fn on(
+    method: &'static str,
+    path: &'static str,
+    needs: Needs,
+    about: &'static str,
+) -> Endpoint {
     let handler: fn() -> MethodRouter<Shared> = || get(meta::no_such_route);
     Endpoint {
         method,
@@ -71,6 +79,8 @@ const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'sta
         needs,
         is_for_all: false,
         about,
+        rest: "",
+        rpc: Rpc::PLAIN,
         query: &[],
         takes: nothing(),
         gives: (204, nothing()),
@@ -80,7 +90,7 @@ const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'sta
 }
 
 impl Endpoint {
-    const fn for_all(self) -> Self {
+    pub(crate) const fn for_all(self) -> Self {
         Endpoint { is_for_all: true, ..self }
     }
 
@@ -100,7 +110,7 @@ impl Endpoint {
         Endpoint { or_gives: Some((status, shape)), ..self }
     }
 
-    const fn by(self, handler: fn() -> MethodRouter<Shared>) -> Self {
+    pub(crate) const fn by(self, handler: fn() -> MethodRouter<Shared>) -> Self {
         Endpoint { handler, ..self }
     }
 }
@@ -617,39 +627,6 @@ pub static TABLE: &[Endpoint] = &[
         .by(|| delete(tenants::delete_defaults)),
 ];
 
-/// The methods of gRPC, as routes: the same gate, the same roles.
-pub static METHODS: &[Endpoint] = &[
-    on(
-        "POST",
-        "/punctual.v1.Workers/Claim",
-        Needs::Worker,
-        "Gives runs to a worker for as long as its stream lives",
-    ),
-    on(
-        "POST",
-        "/punctual.v1.Workers/Heartbeat",
-        Needs::Worker,
-        "A worker's sign of life, with everything it holds",
-    ),
-    on("POST", "/punctual.v1.Workers/Report", Needs::Worker, "Reports up to 1000 attempts that are over"),
-    on("POST", "/punctual.v1.Workers/Dismiss", Needs::Worker, "A worker goes: what it still holds goes back"),
-    on("POST", "/punctual.v1.Workers/ListWorkers", Needs::Viewer, "Lists workers that pull and live"),
-    on("POST", "/grpc.health.v1.Health/Check", Needs::Nothing, "Says whether the process can work"),
-    on("POST", "/grpc.health.v1.Health/Watch", Needs::Nothing, "Says it again when it changes"),
-    on(
-        "POST",
-        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-        Needs::Nothing,
-        "Gives the proto files",
-    ),
-    on(
-        "POST",
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-        Needs::Nothing,
-        "Gives the proto files, as older tools ask for them",
-    ),
-];
-
 /// The API.
 ///
 /// Serve it with `into_make_service_with_connect_info::<SocketAddr>()`, so that [`crate::Loopback`] knows who calls.
@@ -669,12 +646,12 @@ fn routes(state: State, has: fn(&Endpoint) -> bool) -> Router {
         let gate = middleware::from_fn_with_state((shared.clone(), endpoint), gate);
         router = router.route(endpoint.path, (endpoint.handler)().route_layer(gate));
     }
-    let services = Services::new(&shared);
+    let (services, rest) = (Services::new(&shared), Routes::new(&shared));
     for method in METHODS.iter().filter(|method| has(method)) {
         let gate = middleware::from_fn_with_state((shared.clone(), method), gate);
-        if let Some(service) = services.of(method) {
-            router = router.route(method.path, service.route_layer(gate));
-        }
+        let service =
+            services.of(method).unwrap_or_else(|| (method.handler)().layer(Extension(rest.clone())));
+        router = router.route(method.path, service.route_layer(gate));
     }
     router
         .fallback(meta::no_such_route)

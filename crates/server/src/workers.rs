@@ -17,7 +17,7 @@ use punctual_domain::work::{self, About};
 use punctual_engine::pull::{Asking, End, Reported};
 use punctual_engine::{Engine, Error as EngineError};
 
-use crate::access::Role;
+use crate::access::{Caller, Role};
 use crate::answer::Answer;
 use crate::call::{Call, LongText, Text};
 use crate::error::Error;
@@ -171,14 +171,23 @@ pub(crate) async fn present(shared: &Shared, tenant: Option<TenantId>) -> Result
 
 pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
     call.query.check()?;
-    let worker = worker_id(&id)?;
-    let is_bound = call.caller.tenant.is_some() || call.caller.role != Role::Admin;
-    let tenant = is_bound.then_some(call.tenant);
-    let workers = call.shared.engine.workers(tenant).await?;
+    Ok(Answer::ok(&one(&call.shared, &call.caller, call.tenant, &id).await?))
+}
+
+/// One of those that a caller may see.
+pub(crate) async fn one(
+    shared: &Shared,
+    caller: &Caller,
+    tenant: TenantId,
+    id: &str,
+) -> Result<Worker, Error> {
+    let worker = worker_id(id)?;
+    let is_bound = caller.tenant.is_some() || caller.role != Role::Admin;
+    let workers = shared.engine.workers(is_bound.then_some(tenant)).await?;
     let present = workers.into_iter().find(|present| present.worker == worker);
     let present = present.ok_or_else(|| EngineError::WorkerNotFound(worker.to_string()))?;
-    let tenant = call.shared.tenant_name(present.about.tenant).await?;
-    Ok(Answer::ok(&Worker::new(&present, &tenant)))
+    let tenant = shared.tenant_name(present.about.tenant).await?;
+    Ok(Worker::new(&present, &tenant))
 }
 
 pub(crate) async fn dismiss(call: Call, Path(id): Path<String>) -> Outcome {

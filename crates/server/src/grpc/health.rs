@@ -10,6 +10,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
+use super::METHODS;
 use crate::state::Shared;
 
 /// How often whoever watches is looked after.
@@ -29,8 +30,10 @@ fn answer(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status as i32 }
 }
 
+/// The whole server, or a service of ours.
 fn is_known(service: &str) -> bool {
-    ["", "punctual.v1.Workers"].contains(&service)
+    let is_of = |path: &str| path.trim_start_matches('/').split('/').next() == Some(service);
+    service.is_empty() || METHODS.iter().any(|method| !method.rest.is_empty() && is_of(method.path))
 }
 
 #[tonic::async_trait]

@@ -1,21 +1,36 @@
 //! The API over gRPC, on the address of REST.
 //!
-//! A method is a route like another: it is in a table that says who may call it, passes `front.rs` and the gate, and every refusal of either
-//! leaves through `error.rs`, as a status with details. A test holds the table against the proto files.
+//! A method is a route like another: it is in a table (`methods.rs`) that says who may call it, passes `front.rs` and the gate, and every refusal
+//! of either leaves through `error.rs`, as a status with details. What it does is done by the route of REST that it is (`unary.rs`, `import.rs`);
+//! workers, who have a stream of their own, share functions with theirs.
 
 mod health;
+mod import;
+mod methods;
 mod outbound;
 mod stream;
+mod unary;
 mod workers;
 
 use axum::routing::{MethodRouter, post_service};
+pub use methods::METHODS;
+pub(crate) use methods::Rpc;
+use punctual_rpc::status;
 use punctual_rpc::v1::workers_server::WorkersServer;
+use tonic::Status;
 use tonic_health::pb::health_server::HealthServer;
+pub(crate) use unary::Routes;
 
+use crate::error::Error;
 use crate::routes::Endpoint;
 use crate::state::Shared;
 
-/// The methods of gRPC by the names of their services, as routes.
+/// As gRPC tells it.
+fn refused(error: Error) -> Status {
+    status::of(&error.problem())
+}
+
+/// Services that have methods of their own kind, by their names, as routes.
 pub(crate) struct Services(Vec<(&'static str, MethodRouter<Shared>)>);
 
 impl Services {

@@ -5,30 +5,26 @@ use std::time::Duration;
 use punctual_api::read::Unread;
 use punctual_api::worker::ReadHeartbeat;
 use punctual_domain::TenantId;
+use punctual_rpc::v1;
 use punctual_rpc::v1::workers_server::Workers;
-use punctual_rpc::{status, v1};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::outbound::{Outbound, WAITING_MAX};
+use super::refused;
 use super::stream::Session;
 use crate::access::Caller;
 use crate::call::tenant_of;
 use crate::error::Error;
 use crate::runs::named_tenant_of;
 use crate::state::Shared;
-use crate::workers::{about, beat_outside, present, reported, taken, worker_id};
+use crate::workers::{about, beat_outside, one, present, reported, taken, worker_id};
 
 /// Who opens a stream and says nothing is not waited for longer.
 const HELLO_MAX: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(super) struct Service(pub(super) Shared);
-
-/// As gRPC tells it.
-fn refused(error: Error) -> Status {
-    status::of(&error.problem())
-}
 
 impl Service {
     /// Who calls, and for whom.
@@ -137,5 +133,14 @@ impl Workers for Service {
         };
         let workers = present(&self.0, tenant).await.map_err(refused)?;
         Ok(Response::new(v1::ListWorkersResponse { workers: workers.into_iter().map(Into::into).collect() }))
+    }
+
+    async fn get_worker(
+        &self,
+        request: Request<v1::GetWorkerRequest>,
+    ) -> Result<Response<v1::Worker>, Status> {
+        let (caller, tenant) = self.caller(&request).await?;
+        let worker = one(&self.0, &caller, tenant, &request.get_ref().worker).await.map_err(refused)?;
+        Ok(Response::new(worker.into()))
     }
 }
