@@ -22,30 +22,6 @@ pub fn members(message: &impl Message) -> Result<Members, serde_json::Error> {
     serde_json::from_str(&serde_json::to_string(message)?)
 }
 
-/// The merge patch (RFC 7396) that changes the fields that a mask names: to what they are in an object, or away.
-pub fn masked(object: &str, paths: &[String]) -> Result<Box<RawValue>, serde_json::Error> {
-    let mut members: Members = serde_json::from_str(object)?;
-    let mut patch = Members::new();
-    let mut inner: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for path in paths {
-        match path.split_once('.') {
-            Some((name, rest)) => inner.entry(name).or_default().push(rest.to_string()),
-            None => {
-                let value = members.remove(path).map_or_else(|| RawValue::from_string("null".into()), Ok)?;
-                patch.insert(path.clone(), value);
-            }
-        }
-    }
-    for (name, paths) in inner {
-        // Who names the whole and a part of it means the whole.
-        if !patch.contains_key(name) {
-            let object = members.get(name).map_or("{}", |value| value.get());
-            patch.insert(name.to_string(), masked(object, &paths)?);
-        }
-    }
-    serde_json::value::to_raw_value(&patch)
-}
-
 /// A point in time is RFC 3339.
 pub(crate) mod timestamp {
     use punctual_api::time::Time;
@@ -271,24 +247,5 @@ mod tests {
             assert_eq!(serde_json::to_string(&job).unwrap(), json);
             assert_eq!(serde_json::from_str::<v1::JobSpec>(json).unwrap(), job);
         }
-    }
-
-    #[test]
-    fn a_mask_says_what_changes_and_what_goes() {
-        let object =
-            r#"{"timeout":"PT1M","schedule":{"cron":"@daily","timezone":"UTC"},"payload":{"a": 1.50}}"#;
-        for (paths, patch) in [
-            (&["timeout"][..], r#"{"timeout":"PT1M"}"#),
-            (&["retry"][..], r#"{"retry":null}"#),
-            (&["schedule.cron", "schedule.end"][..], r#"{"schedule":{"cron":"@daily","end":null}}"#),
-            (&["schedule", "schedule.end"][..], r#"{"schedule":{"cron":"@daily","timezone":"UTC"}}"#),
-            (&["overlap.max"][..], r#"{"overlap":{"max":null}}"#),
-            (&["payload"][..], r#"{"payload":{"a": 1.50}}"#),
-            (&[][..], "{}"),
-        ] {
-            let paths: Vec<String> = paths.iter().map(|path| (*path).to_string()).collect();
-            assert_eq!(masked(object, &paths).unwrap().get(), patch);
-        }
-        assert!(masked(object, &["timeout.seconds".into()]).is_err(), "a text has no members");
     }
 }

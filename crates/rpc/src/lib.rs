@@ -1,10 +1,11 @@
 //! The API over gRPC as types.
 //!
 //! [`v1`] is generated from `proto/punctual/v1/*.proto`. Messages have the names of REST, and [`json`] makes its JSON of them and
-//! back; those of workers' streams become the types of `punctual-api` in `worker.rs`. So both ways in are read and refused by the
+//! back, [`mask`] its patches; those of workers' streams become the types of `punctual-api` in `worker.rs`. So both ways in are read and refused by the
 //! same code; [`status`] is a problem as gRPC tells it. Used by the server and by the client.
 
 pub mod json;
+pub mod mask;
 pub mod status;
 mod time;
 mod worker;

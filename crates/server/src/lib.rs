@@ -42,8 +42,8 @@ mod workers;
 
 pub use access::{Access, Caller, Denied, Keys, Loopback, Needs, Role};
 pub use editor::Editor;
-pub use openapi::document;
 pub use grpc::METHODS;
+pub use openapi::document;
 pub use routes::{Endpoint, TABLE, probes, router};
 pub use state::{Health, Limits, State};
 pub use waiting::waiting;

@@ -15,7 +15,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, IF_MATCH, IF_NONE
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use punctual_api::Problem;
 use punctual_rpc::json::{self, Members, Message};
-use punctual_rpc::{Codec, status};
+use punctual_rpc::{Codec, mask, status};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tonic::codegen::Service as _;
@@ -178,14 +178,16 @@ impl Parts {
         let mut members = json::members(message).map_err(wrong)?;
         let uri = uri(&mut members, route)?;
         let conditions = conditions(&mut members);
-        if let Some(paths) =
-            taken::<Vec<String>>(&mut members, "update_mask").filter(|paths| !paths.is_empty())
-        {
+        let paths = taken::<Vec<String>>(&mut members, "update_mask").unwrap_or_default();
+        if let Some(path) = mask::unknown(&paths) {
+            let shown: String = path.chars().take(64).collect();
+            let detail =
+                format!("`{shown}` is no field of a job; write paths as `timeout` or `schedule.cron`");
+            return Err(Error::wrong("/update_mask", "unknown_field", detail));
+        }
+        if !paths.is_empty() {
             let object = members.get(method.rpc.masked).map_or("{}", |object| object.get());
-            let patch = json::masked(object, &paths).map_err(|_| {
-                let detail = "a path names a part of something that has no parts";
-                Error::wrong("/update_mask", "unknown_field", detail)
-            })?;
+            let patch = mask::masked(object, &paths).map_err(wrong)?;
             members.insert(method.rpc.masked.into(), patch);
         }
         let body = match (route.method, method.rpc.body) {
