@@ -26,9 +26,11 @@ fn is_known(message: &str, path: &str) -> bool {
         (None, _) => false,
         (Some(_), None) => true,
         (Some(field), Some(rest)) if field.label() == Label::Repeated => {
-            let is_map = field.type_name().starts_with(message);
-            is_map && !rest.is_empty() && !rest.contains('.')
+            let entry = field.type_name().strip_prefix(message);
+            entry.is_some_and(|entry| entry.starts_with('.')) && !rest.is_empty() && !rest.contains('.')
         }
+        // They are one value in JSON.
+        (Some(field), Some(_)) if field.type_name() == ".punctual.v1.Parts" => false,
         (Some(field), Some(rest)) => field.r#type() == Type::Message && is_known(field.type_name(), rest),
     }
 }
@@ -46,15 +48,15 @@ fn messages() -> &'static HashMap<String, DescriptorProto> {
 
 /// The merge patch (RFC 7396) that changes the fields that a mask names: to what they are in an object, or away.
 pub fn masked(object: &str, paths: &[String]) -> Result<Box<RawValue>, serde_json::Error> {
-    let mut members: Members = serde_json::from_str(object)?;
+    let members: Members = serde_json::from_str(object)?;
     let mut patch = Members::new();
     let mut inner: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for path in paths {
         match path.split_once('.') {
             Some((name, rest)) => inner.entry(name).or_default().push(rest.to_string()),
             None => {
-                let value = members.remove(path).map_or_else(|| RawValue::from_string("null".into()), Ok)?;
-                patch.insert(path.clone(), value);
+                let value = members.get(path).cloned();
+                patch.insert(path.clone(), value.map_or_else(|| RawValue::from_string("null".into()), Ok)?);
             }
         }
     }
@@ -86,6 +88,8 @@ mod tests {
             ("timeout.seconds", false),
             ("payload.a", false),
             ("links.0", false),
+            ("parts", true),
+            ("parts.count", false),
             ("labels.", false),
             ("", false),
             (".", false),
@@ -100,6 +104,7 @@ mod tests {
             r#"{"timeout":"PT1M","schedule":{"cron":"@daily","timezone":"UTC"},"payload":{"a": 1.50}}"#;
         for (paths, patch) in [
             (&["timeout"][..], r#"{"timeout":"PT1M"}"#),
+            (&["timeout", "timeout"][..], r#"{"timeout":"PT1M"}"#),
             (&["retry"][..], r#"{"retry":null}"#),
             (&["schedule.cron", "schedule.end"][..], r#"{"schedule":{"cron":"@daily","end":null}}"#),
             (&["schedule", "schedule.end"][..], r#"{"schedule":{"cron":"@daily","timezone":"UTC"}}"#),
