@@ -96,7 +96,7 @@ fn attributes(message: &DescriptorProto, field: &FieldDescriptorProto) -> Vec<St
         (true, ..) => Some("::std::collections::BTreeMap::is_empty"),
         (_, true, _) => Some("Vec::is_empty"),
         (.., Type::Message) => Some("Option::is_none"),
-        _ if field.proto3_optional() => Some("Option::is_none"),
+        _ if field.proto3_optional == Some(true) => Some("Option::is_none"),
         (.., Type::String) => Some("String::is_empty"),
         _ => None,
     };

@@ -208,20 +208,20 @@ mod tests {
     fn a_payload_is_the_same_text_on_both_sides() {
         let text = r#"{"b": 1.50,  "a": [1e3, null]}"#;
         let job = v1::JobSpec { payload: Some(text.into()), ..v1::JobSpec::default() };
-        let json = serde_json::to_string(&job).unwrap();
+        let json = serde_json::to_string(&job).expect("JSON");
         assert_eq!(json, format!(r#"{{"payload":{text}}}"#));
-        assert_eq!(serde_json::from_str::<v1::JobSpec>(&json).unwrap(), job);
+        assert_eq!(serde_json::from_str::<v1::JobSpec>(&json).expect("a message"), job);
         let null = v1::JobSpec { payload: Some("null".into()), ..v1::JobSpec::default() };
-        let json = serde_json::to_string(&null).unwrap();
-        assert_eq!(serde_json::from_str::<v1::JobSpec>(&json).unwrap(), null, "null is a payload");
+        let json = serde_json::to_string(&null).expect("JSON");
+        assert_eq!(serde_json::from_str::<v1::JobSpec>(&json).expect("a message"), null, "null is a payload");
         let broken = v1::JobSpec { payload: Some("{".into()), ..v1::JobSpec::default() };
         assert!(members(&broken).unwrap_err().to_string().contains("is not JSON"));
     }
 
     #[test]
     fn what_is_not_set_is_not_there() {
-        assert_eq!(serde_json::to_string(&v1::JobSpec::default()).unwrap(), "{}");
-        assert_eq!(serde_json::from_str::<v1::Job>("{}").unwrap(), v1::Job::default());
+        assert_eq!(serde_json::to_string(&v1::JobSpec::default()).expect("JSON"), "{}");
+        assert_eq!(serde_json::from_str::<v1::Job>("{}").expect("a message"), v1::Job::default());
     }
 
     #[test]
@@ -244,8 +244,8 @@ mod tests {
         {
             let job =
                 v1::JobSpec { parts: Some(v1::Parts { count, is_broadcast }), ..v1::JobSpec::default() };
-            assert_eq!(serde_json::to_string(&job).unwrap(), json);
-            assert_eq!(serde_json::from_str::<v1::JobSpec>(json).unwrap(), job);
+            assert_eq!(serde_json::to_string(&job).expect("JSON"), json);
+            assert_eq!(serde_json::from_str::<v1::JobSpec>(json).expect("a message"), job);
         }
     }
 }

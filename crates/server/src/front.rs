@@ -24,6 +24,8 @@ pub(crate) async fn front(State(shared): State<Shared>, mut request: Request, ne
     name_host(&mut request);
     let is_grpc = is_grpc(&request);
     let bytes: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    // What answers by itself, as methods of gRPC do, names the request too.
+    request.headers_mut().insert(REQUEST_ID, id.clone());
     let mut response = match bytes > shared.limits.headers_max {
         true => Error::HeadersTooLarge { max: shared.limits.headers_max }.into_response(),
         false => next.run(request).await,

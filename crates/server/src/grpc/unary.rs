@@ -28,6 +28,7 @@ use crate::access::Caller;
 use crate::answer::REPLAYED;
 use crate::call::tenant_of;
 use crate::error::Error;
+use crate::front::REQUEST_ID;
 use crate::routes::{Endpoint, TABLE};
 use crate::state::Shared;
 
@@ -66,7 +67,7 @@ impl<Q: Message, A: Message> UnaryService<Q> for Unary<A> {
     type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<A>, Status>> + Send>>;
 
     fn call(&mut self, request: tonic::Request<Q>) -> Self::Future {
-        Box::pin(answer(self.shared.clone(), request))
+        Box::pin(answer::<Q, A>(self.shared.clone(), request))
     }
 }
 
@@ -142,6 +143,8 @@ impl Asked {
 
     /// Makes the request; what was refused is a problem.
     pub(super) async fn ask(mut self, parts: Parts, headers: HeaderMap) -> Result<Response, Box<Problem>> {
+        let id =
+            headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).map(|id| format!("urn:request:{id}"));
         let mut request = Request::new(parts.body);
         *request.method_mut() = Method::from_bytes(self.route.method.as_bytes()).unwrap_or(Method::POST);
         *request.uri_mut() = parts.uri;
@@ -156,7 +159,7 @@ impl Asked {
         request.extensions_mut().insert(self.route);
         let mut response = self.routes.0.call(request).await.unwrap_or_else(|never| match never {});
         match response.extensions_mut().remove::<Problem>() {
-            Some(problem) => Err(Box::new(problem)),
+            Some(problem) => Err(Box::new(Problem { instance: id, ..problem })),
             None if response.status().is_success() => Ok(response),
             // A problem is how every refusal leaves.
             None => Err(Box::new(Error::RouteNotFound(self.method.rest.into()).problem())),

@@ -165,7 +165,8 @@ impl Both {
             other => panic!("{at}: a type `{other}`"),
         }
         assert!(!is_list, "{at}");
-        assert_eq!(field.proto3_optional(), is_nullable || !is_required, "{at} may be left out, or not");
+        let may_lack = field.proto3_optional == Some(true);
+        assert_eq!(may_lack, is_nullable || !is_required, "{at} may be left out, or not");
     }
 
     /// What a method takes: the path, the query, conditions, and the body as a field or as fields.

@@ -246,7 +246,6 @@ async fn a_tenant_is_named_as_in_rest() {
     let version = nodes.get_version(v1::GetVersionRequest::default()).await.unwrap().into_inner();
     assert_eq!((version.version.as_str(), version.commit), ("1.2.3", None));
     let shards = nodes.list_shards(v1::ListShardsRequest::default()).await.unwrap().into_inner();
-    assert_eq!(shards.items.len(), 16);
     let shown = world.get("/v1/shards").await;
     assert_eq!(whole(serde_json::to_value(&shards).unwrap()), whole(shown));
 }
