@@ -18,7 +18,7 @@ use punctual_rpc::json::{self, Members, Message};
 use punctual_rpc::{Codec, mask, status};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tonic::codegen::Service as _;
+use tonic::codegen::Service;
 use tonic::metadata::MetadataMap;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Extensions, Status};
@@ -157,7 +157,8 @@ impl Asked {
         request.headers_mut().extend(parts.conditions);
         request.extensions_mut().insert(self.caller);
         request.extensions_mut().insert(self.route);
-        let mut response = self.routes.0.call(request).await.unwrap_or_else(|never| match never {});
+        let mut response =
+            Service::call(&mut self.routes.0, request).await.unwrap_or_else(|never| match never {});
         match response.extensions_mut().remove::<Problem>() {
             Some(problem) => Err(Box::new(Problem { instance: id, ..problem })),
             None if response.status().is_success() => Ok(response),
