@@ -45,6 +45,8 @@ pub(crate) enum Error {
     RouteNotFound(String),
     /// The route does not take this method.
     MethodNotAllowed(String),
+    /// It was done, and its answer is no message of gRPC.
+    Untold,
     /// The server has not begun to work yet.
     NotStarted(String),
     /// Nobody we know.
@@ -166,6 +168,11 @@ impl Error {
             ),
             Error::MethodNotAllowed(method) => {
                 new(Code::MethodNotAllowed, format!("{method} is not taken here; `Allow` says which are"))
+            }
+            Error::Untold => {
+                let detail =
+                    "the request was done, but its answer could not be written as a message; ask over REST";
+                new(Code::Internal, detail.into())
             }
             Error::NotStarted(reason) => new(Code::Unavailable, reason.clone()),
             Error::Unauthenticated(reason) => new(Code::Unauthenticated, reason.clone()),

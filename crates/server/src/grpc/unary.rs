@@ -112,7 +112,7 @@ async fn answer<Q: Message, A: Message>(
 /// An answer of ours that we cannot read: a fault of this program.
 pub(super) fn unreadable(error: &dyn std::error::Error) -> Status {
     tracing::error!(%error, "an answer has no message");
-    Status::internal("the request was done, but its answer could not be written as a message")
+    refused(Error::Untold)
 }
 
 /// Who asks for what.
