@@ -137,6 +137,8 @@ codes! {
     Overlap = "overlap", "A run of the job is open";
     /// As many runs wait as may.
     TooManyPending = "too_many_pending", "Too many runs wait";
+    /// The caller asks more often than they may.
+    RateLimited = "rate_limited", "Too many requests";
     /// No such job.
     JobNotFound = "job_not_found", "No such job";
     /// No such batch.

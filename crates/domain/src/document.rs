@@ -41,12 +41,25 @@ pub enum Kind {
     KeyUse,
     /// Counts the changes of keys, so that whoever knows them asks one question and not all.
     Keyring,
+    /// Counts the changes of a limit, which is a rule and no document itself.
+    Limit,
+    /// What a tenant may have, and whether it is suspended.
+    Tenant,
 }
 
 impl Kind {
     /// All kinds, by their words.
-    pub const ALL: [Kind; 7] =
-        [Kind::Alarm, Kind::Alert, Kind::Calendar, Kind::Defaults, Kind::Key, Kind::KeyUse, Kind::Keyring];
+    pub const ALL: [Kind; 9] = [
+        Kind::Alarm,
+        Kind::Alert,
+        Kind::Calendar,
+        Kind::Defaults,
+        Kind::Key,
+        Kind::KeyUse,
+        Kind::Keyring,
+        Kind::Limit,
+        Kind::Tenant,
+    ];
 
     /// The word, as it is stored.
     pub fn as_str(self) -> &'static str {
@@ -58,6 +71,8 @@ impl Kind {
             Kind::Key => "key",
             Kind::KeyUse => "key_use",
             Kind::Keyring => "keyring",
+            Kind::Limit => "limit",
+            Kind::Tenant => "tenant",
         }
     }
 

@@ -25,6 +25,18 @@ use crate::register::spread;
 /// Alerts of all tenants together that are looked at: each is held against every end of a run.
 const ALERTS_MAX: usize = 10_000;
 
+/// What is told to whoever saw an alert as it was.
+const CHANGED: Error = Error::Changed { what: "the alert" };
+
+/// What became of an alert that was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Put {
+    /// Its version now.
+    pub version: u64,
+    /// It was not there.
+    pub is_new: bool,
+}
+
 /// Documents that are read at a time.
 pub(crate) const PAGE: usize = 1_000;
 
@@ -112,34 +124,45 @@ impl Engine {
         Ok(documents.iter().map(decode_alert).collect::<Result<_, _>>()?)
     }
 
-    /// An alert.
-    pub async fn alert(&self, tenant: TenantId, name: &str) -> Result<Alert, Error> {
+    /// An alert, and its version.
+    pub async fn alert(&self, tenant: TenantId, name: &str) -> Result<(Alert, u64), Error> {
         let document = self.store.document(Kind::Alert, tenant, name).await?;
         let document = document.ok_or_else(|| Error::AlertNotFound(name.into()))?;
-        Ok(decode_alert(&document)?)
+        Ok((decode_alert(&document)?, document.version))
     }
 
-    /// Sets an alert. The answer says whether it is new.
-    pub async fn put_alert(&self, alert: &Alert) -> Result<bool, Error> {
+    /// Sets an alert; only if it is at this version, if one is given. The answer is its version, which is new if the alert is.
+    pub async fn put_alert(&self, alert: &Alert, expected: Option<u64>) -> Result<Put, Error> {
         let known = self.store.document(Kind::Alert, alert.tenant, &alert.name).await?;
+        if expected.is_some() && expected != known.as_ref().map(|known| known.version) {
+            return Err(CHANGED);
+        }
         let of_tenant = self.store.documents(Kind::Alert, Some(alert.tenant), None, PAGE).await?.len();
         if known.is_none() && of_tenant >= PAGE {
             return Err(Error::TooManyAlerts);
         }
         let body = encode_alert(alert)?;
-        // The same again changes nothing: what happened since is told.
-        if known.as_ref().is_none_or(|known| known.body != body) {
-            self.change_document(Kind::Alert, alert.tenant, &alert.name, Some(body)).await?;
-        }
+        let is_new = known.is_none();
+        let version = match known {
+            // The same again changes nothing: what happened since is told.
+            Some(known) if known.body == body => known.version,
+            _ => self.change_alert(alert.tenant, &alert.name, expected, Some(body)).await?,
+        };
         self.read_alerts().await?;
-        Ok(known.is_none())
+        Ok(Put { version, is_new })
     }
 
-    /// Takes an alert away, with its alarms: nobody is told any more. The answer says whether it was there.
-    pub async fn delete_alert(&self, tenant: TenantId, name: &str) -> Result<bool, Error> {
+    /// Takes an alert away, with its alarms: nobody is told any more; only if it is at this version, if one is given. The answer says
+    /// whether it was there.
+    pub async fn delete_alert(
+        &self,
+        tenant: TenantId,
+        name: &str,
+        expected: Option<u64>,
+    ) -> Result<bool, Error> {
         let was_there = self.store.document(Kind::Alert, tenant, name).await?.is_some();
         if was_there {
-            self.change_document(Kind::Alert, tenant, name, None).await?;
+            self.change_alert(tenant, name, expected, None).await?;
             let alarms = self.alarms(tenant, None, usize::MAX).await?;
             for alarm in alarms.iter().filter(|alarm| alarm.alert == name) {
                 self.change_document(Kind::Alarm, tenant, &alarm.document(), None).await?;
@@ -169,6 +192,23 @@ impl Engine {
             }
         }
         Ok(alarms)
+    }
+
+    /// Writes an alert or takes it away; only if it is at this version, if one is given. The answer is its version.
+    async fn change_alert(
+        &self,
+        tenant: TenantId,
+        name: &str,
+        expected: Option<u64>,
+        body: Option<Box<str>>,
+    ) -> Result<u64, Error> {
+        let expect = expected.map_or(Expected::Any, Expected::Version);
+        let change = DocumentChange { kind: Kind::Alert, tenant, name: name.into(), expect, body };
+        let answer = self.heard(self.store.put_documents(vec![change], self.clock.now())).await?;
+        match answer.into_iter().next() {
+            Some(Ok(document)) => Ok(document.map_or(0, |document| document.version)),
+            _ => Err(CHANGED),
+        }
     }
 
     async fn change_document(

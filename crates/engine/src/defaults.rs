@@ -83,7 +83,9 @@ impl Engine {
         self.defaults.forget(tenant);
         match answer?.into_iter().next() {
             Some(Ok(document)) => Ok(document),
-            Some(Err(Refused::DocumentChanged)) => Err(Error::DefaultsChanged),
+            Some(Err(Refused::DocumentChanged)) => {
+                Err(Error::Changed { what: "what holds for jobs of the tenant" })
+            }
             Some(Err(refused)) => Err(punctual_store::Error::Damaged { what: refused.to_string() }.into()),
             None => Ok(None),
         }

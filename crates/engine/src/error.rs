@@ -135,9 +135,12 @@ pub enum Error {
         /// What it is.
         current: Version,
     },
-    /// The defaults of the tenant changed since they were read.
-    #[error("the defaults of the tenant have changed; read them again")]
-    DefaultsChanged,
+    /// What somebody wrote changed since it was read, or is not there any more.
+    #[error("{what} changed since it was read, or is not there")]
+    Changed {
+        /// What: "the alert".
+        what: &'static str,
+    },
     /// The same `Idempotency-Key` was used before; this is what came of it.
     #[error("the request was made before")]
     Repeated(Box<Subject>),

@@ -10,11 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::document;
+use punctual_domain::id::TenantId;
 use punctual_domain::job::Job;
 use punctual_domain::policy::limit::{self, Keys, Limits, Rule};
 use punctual_domain::policy::template::{Filled, Place, Template};
 use punctual_domain::run::{Run, RunState};
-use punctual_store::{Advanced, RuleChange, Shards};
+use punctual_store::{Advanced, DocumentChange, Expected, RuleChange, Shards};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
@@ -22,6 +24,9 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::Epochs;
 use crate::pass::{Duty, Next};
+
+/// What is told to whoever saw a limit as it was.
+const CHANGED: Error = Error::Changed { what: "the limit" };
 
 /// Runs of one pass: they share a commit, which others wait for.
 const BATCH: usize = 1_000;
@@ -104,22 +109,56 @@ impl Engine {
         Ok(rules)
     }
 
-    /// Sets a rule. The answer says whether it is new.
-    pub async fn put_rule(&self, rule: Rule) -> Result<bool, Error> {
+    /// A rule of an administrator, and its version.
+    pub async fn rule(&self, name: &str) -> Result<Option<(Rule, u64)>, Error> {
+        let Some(rule) = self.rules().await?.into_iter().find(|rule| &*rule.name == name) else {
+            return Ok(None);
+        };
+        let count = self.store.document(document::Kind::Limit, TenantId::NOBODY, name).await?;
+        // One that was set before changes were counted is at none.
+        Ok(Some((rule, count.map_or(0, |count| count.version))))
+    }
+
+    /// Counts a change of a rule before it is made: of two who saw the same version, one may go on. The answer is the new version.
+    async fn count_change(&self, name: &str, expected: Option<u64>, is_there: bool) -> Result<u64, Error> {
+        let expect = match expected {
+            None => Expected::Any,
+            Some(_) if !is_there => return Err(CHANGED),
+            Some(0) => Expected::Absent,
+            Some(version) => Expected::Version(version),
+        };
+        let change = DocumentChange {
+            kind: document::Kind::Limit,
+            tenant: TenantId::NOBODY,
+            name: name.into(),
+            expect,
+            body: Some("{}".into()),
+        };
+        match self.heard(self.store.put_documents(vec![change], self.clock.now())).await?.into_iter().next() {
+            Some(Ok(Some(count))) => Ok(count.version),
+            _ => Err(CHANGED),
+        }
+    }
+
+    /// Sets a rule; only if it is at this version, if one is given. The answer is its version, and whether it is new.
+    pub async fn put_rule(&self, rule: Rule, expected: Option<u64>) -> Result<(u64, bool), Error> {
         let known = self.rules().await?;
         let meeting = known.iter().filter(|other| other.name != rule.name && other.meets(&rule)).count();
         if meeting >= limit::RULES_MAX {
             return Err(Error::TooManyLimits);
         }
         let is_new = !known.iter().any(|other| other.name == rule.name);
+        let version = self.count_change(&rule.name, expected, !is_new).await?;
         self.change_rules(vec![RuleChange { name: Arc::clone(&rule.name), rule: Some(rule) }]).await?;
-        Ok(is_new)
+        Ok((version, is_new))
     }
 
-    /// Takes a rule away. The answer says whether it was there.
-    pub async fn delete_rule(&self, name: &str) -> Result<bool, Error> {
+    /// Takes a rule away; only if it is at this version, if one is given. The answer says whether it was there. What counts its changes
+    /// stays, so that the next one of that name is not taken for it.
+    pub async fn delete_rule(&self, name: &str, expected: Option<u64>) -> Result<bool, Error> {
         let was_there = self.rules().await?.iter().any(|rule| &*rule.name == name);
         if was_there {
+            self.count_change(name, expected, true).await?;
             self.change_rules(vec![RuleChange { name: name.into(), rule: None }]).await?;
         }
         Ok(was_there)

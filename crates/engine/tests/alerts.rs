@@ -43,7 +43,7 @@ fn alert(world: &World, on: On) -> Alert {
 /// A world with an alert, and how far its node has come.
 fn watching(on: On) -> (World, Rounds) {
     let world = World::new();
-    assert!(block_on(world.engine.put_alert(&alert(&world, on))).unwrap(), "it is new");
+    assert!(block_on(world.engine.put_alert(&alert(&world, on), None)).unwrap().is_new, "it is new");
     (world, Rounds::default())
 }
 
@@ -194,7 +194,7 @@ fn a_dead_letter_that_nobody_noticed_is_found() {
 fn dead_letters_that_nobody_noticed_are_found_behind_any_number_of_others() {
     let world = World::new();
     let jobs = Which { queue: Some("billing".into()), ..Which::default() };
-    block_on(world.engine.put_alert(&Alert { jobs, ..alert(&world, On::DeadLetter) })).unwrap();
+    block_on(world.engine.put_alert(&Alert { jobs, ..alert(&world, On::DeadLetter) }, None)).unwrap();
     let specs = (0..420).map(|n| match n % 20 {
         0 => (Spec { queue: "billing".into(), ..spec("@now") }, None),
         _ => (spec("@now"), None),
@@ -214,7 +214,7 @@ fn what_died_before_the_alert_was_set_is_not_told() {
     world.advance(seconds(60));
     work(&world, Outcome::Failed);
     world.clock.advance(seconds(5));
-    block_on(world.engine.put_alert(&alert(&world, On::DeadLetter))).unwrap();
+    block_on(world.engine.put_alert(&alert(&world, On::DeadLetter), None)).unwrap();
     assert_eq!(pass(&world, &mut Rounds::default()).raised, 0);
 }
 
@@ -339,7 +339,7 @@ fn nobody_hears_of_another_tenants_job_by_its_id() {
     for on in [On::Silent { after: Duration::from_secs(60) }, On::DeadLetter, On::Missed] {
         let jobs = Which { job: Some(id), ..Which::default() };
         let curious = Alert { name: on.as_str().into(), tenant: other, jobs, ..alert(&world, on) };
-        block_on(world.engine.put_alert(&curious)).unwrap();
+        block_on(world.engine.put_alert(&curious, None)).unwrap();
     }
     let mut rounds = Rounds::default();
     world.advance(seconds(60));
@@ -400,7 +400,7 @@ fn a_breaker_that_is_open_is_told_until_it_closes() {
 fn an_alert_is_about_the_jobs_it_names_and_messages_are_no_jobs() {
     let world = World::new();
     let jobs = Which { queue: Some("billing".into()), ..Which::default() };
-    block_on(world.engine.put_alert(&Alert { jobs, ..alert(&world, On::DeadLetter) })).unwrap();
+    block_on(world.engine.put_alert(&Alert { jobs, ..alert(&world, On::DeadLetter) }, None)).unwrap();
     let mut rounds = Rounds::default();
     job(&world, "@now");
     work(&world, Outcome::Failed);
@@ -409,7 +409,7 @@ fn an_alert_is_about_the_jobs_it_names_and_messages_are_no_jobs() {
     work(&world, Outcome::Failed);
     assert_eq!(pass(&world, &mut rounds).raised, 1);
     world.clock.advance(seconds(1));
-    block_on(world.engine.put_alert(&alert(&world, On::DeadLetter))).unwrap();
+    block_on(world.engine.put_alert(&alert(&world, On::DeadLetter), None)).unwrap();
     for _ in 0..12 {
         let held = claim(&world, 4);
         let now = world.clock.now();
@@ -452,9 +452,9 @@ fn an_alert_that_is_taken_away_takes_its_alarms_along() {
     work(&world, Outcome::Failed);
     pass(&world, &mut rounds);
     assert_eq!(alarms(&world).len(), 1);
-    assert!(block_on(world.engine.delete_alert(TENANT, "pager")).unwrap());
+    assert!(block_on(world.engine.delete_alert(TENANT, "pager", None)).unwrap());
     assert_eq!((alarms(&world).len(), states(&world)), (0, vec!["raised".to_string()]), "nobody is told");
-    assert!(!block_on(world.engine.delete_alert(TENANT, "pager")).unwrap());
+    assert!(!block_on(world.engine.delete_alert(TENANT, "pager", None)).unwrap());
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn everybody_is_told_in_the_form_he_reads() {
         (To::Mail { to: to.to_vec() }, "function"),
     ] {
         let world = World::new();
-        block_on(world.engine.put_alert(&Alert { to, ..alert(&world, On::DeadLetter) })).unwrap();
+        block_on(world.engine.put_alert(&Alert { to, ..alert(&world, On::DeadLetter) }, None)).unwrap();
         job(&world, "@now");
         work(&world, Outcome::Failed);
         pass(&world, &mut Rounds::default());

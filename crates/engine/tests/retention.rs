@@ -101,7 +101,7 @@ fn defaults_of_a_tenant_are_followed_within_a_second() {
     world.clock.advance(SignedDuration::from_secs(1));
     assert_eq!(known(&other).as_deref(), Some(r#"{"timeout":"PT1M"}"#));
     let wrong = block_on(world.engine.put_defaults(TENANT, Some("{}".into()), Some(7)));
-    assert!(matches!(wrong, Err(Error::DefaultsChanged)));
+    assert!(matches!(wrong, Err(Error::Changed { .. })));
     assert_eq!(put(&world, None), None);
     assert_eq!(known(&world), None);
     world.clock.advance(SignedDuration::from_secs(1));

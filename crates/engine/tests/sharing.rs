@@ -92,7 +92,7 @@ fn at_most(max: u32) -> Allowance {
 }
 
 fn put(world: &World, rule: Rule) -> bool {
-    block_on(world.engine.put_rule(rule)).unwrap()
+    block_on(world.engine.put_rule(rule, None)).unwrap().1
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn an_administrators_limit_is_for_the_runs_it_names() {
     advance(&world);
     assert_eq!(state(&world, &runs[1]), READY);
     assert_eq!(trigger(&world, one).state, WAITING);
-    assert!(block_on(world.engine.delete_rule("mail")).unwrap());
-    assert!(!block_on(world.engine.delete_rule("mail")).unwrap());
+    assert!(block_on(world.engine.delete_rule("mail", None)).unwrap());
+    assert!(!block_on(world.engine.delete_rule("mail", None)).unwrap());
     advance(&world);
     assert!(world.runs().iter().all(|run| run.state == READY), "{:?}", world.runs());
     assert!(trigger(&world, one).limits.is_empty());
@@ -162,7 +162,7 @@ fn no_more_limits_are_set_than_one_run_can_have() {
         assert!(put(&world, rule(&format!("limit-{n}"), at_most(1))));
     }
     let one_more = rule("more", at_most(1));
-    assert_eq!(block_on(world.engine.put_rule(one_more.clone())), Err(Error::TooManyLimits));
+    assert_eq!(block_on(world.engine.put_rule(one_more.clone(), None)), Err(Error::TooManyLimits));
     // One that is there may be changed.
     assert!(!put(&world, rule("limit-0", at_most(5))));
     let job = register(&world, of_customer("acme"));

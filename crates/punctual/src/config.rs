@@ -94,6 +94,10 @@ pub(crate) struct Settings {
     /// Runs that may wait in all, likewise [default: 10000000].
     #[arg(long, env = "PUNCTUAL_PENDING_MAX", value_name = "RUNS")]
     pending_max: Option<u64>,
+    /// Requests of one key in a second that each node answers; more get 429 and are told when to come back; 0 for no limit
+    /// [default: 0].
+    #[arg(long, env = "PUNCTUAL_REQUESTS_PER_SECOND", value_name = "N")]
+    requests_per_second: Option<u32>,
     /// Seconds that running attempts get to end when the server is stopped [default: 30].
     #[arg(long, env = "PUNCTUAL_GRACE", value_name = "SECONDS")]
     grace: Option<u64>,
@@ -179,6 +183,7 @@ pub(crate) struct Config {
     pub(crate) breaker_failures: u32,
     pub(crate) tenant_pending_max: u64,
     pub(crate) pending_max: u64,
+    pub(crate) requests_per_second: u32,
     pub(crate) grace: u64,
     pub(crate) allow_loopback: bool,
     pub(crate) allow_cidrs: Vec<String>,
@@ -254,6 +259,7 @@ impl Config {
                 .or(file.tenant_pending_max)
                 .unwrap_or(backlog::TENANT_MAX),
             pending_max: flags.pending_max.or(file.pending_max).unwrap_or(backlog::ALL_MAX),
+            requests_per_second: flags.requests_per_second.or(file.requests_per_second).unwrap_or(0),
             grace: flags.grace.or(file.grace).unwrap_or(30),
             allow_loopback: flags
                 .allow_loopback
@@ -303,6 +309,13 @@ impl Config {
             if value == 0 {
                 return wrong(format!("{name}: 0 lets no run wait; leave the setting out for the default"));
             }
+        }
+        if self.requests_per_second > punctual_server::PER_SECOND_MAX {
+            return wrong(format!(
+                "requests-per-second: {} is more than {}; 0 is no limit",
+                self.requests_per_second,
+                punctual_server::PER_SECOND_MAX
+            ));
         }
         if self.grace > 86_400 {
             return wrong(format!("grace: {} is more than a day", self.grace));
@@ -382,6 +395,7 @@ impl Config {
         line("breaker-failures", self.breaker_failures.to_string());
         line("tenant-pending-max", self.tenant_pending_max.to_string());
         line("pending-max", self.pending_max.to_string());
+        line("requests-per-second", self.requests_per_second.to_string());
         line("grace", self.grace.to_string());
         line("allow-loopback", self.allow_loopback.to_string());
         line("allow-cidrs", format!("{:?}", self.allow_cidrs));

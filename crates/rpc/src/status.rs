@@ -25,7 +25,7 @@ fn code(code: Code) -> tonic::Code {
         | Code::InvalidRequest
         | Code::IdempotencyKeyReused
         | Code::HeadersTooLarge => tonic::Code::InvalidArgument,
-        Code::BodyTooLarge | Code::TooManyPending => tonic::Code::ResourceExhausted,
+        Code::BodyTooLarge | Code::TooManyPending | Code::RateLimited => tonic::Code::ResourceExhausted,
         Code::KeyTaken => tonic::Code::AlreadyExists,
         Code::VersionConflict => tonic::Code::Aborted,
         Code::WrongState

@@ -19,6 +19,7 @@ use punctual_engine::Engine;
 use punctual_engine::keys::{self, Pass};
 
 use crate::error::Error;
+use crate::fields;
 use crate::routes::Endpoint;
 use crate::state::Shared;
 
@@ -199,9 +200,23 @@ pub(crate) async fn gate(
         Ok(caller) => caller,
         Err(error) => return error.into_response(),
     };
+    let left = endpoint.needs_key().then(|| shared.take_request(&caller)).flatten();
+    let fields = fields::asked(endpoint, request.uri());
     request.extensions_mut().insert(caller);
     request.extensions_mut().insert(endpoint);
-    next.run(request).await
+    let mut response = match left {
+        Some(left) if !left.is_in => {
+            Error::TooManyRequests { per_second: shared.limits.requests_per_second }.into_response()
+        }
+        _ => next.run(request).await,
+    };
+    if let Some(left) = left {
+        left.tell(response.headers_mut());
+    }
+    match fields {
+        Some(fields) => fields.of(response).await,
+        None => response,
+    }
 }
 
 fn check(caller: &Caller, needs: Needs, endpoint: &Endpoint) -> Result<(), Error> {

@@ -1,15 +1,16 @@
 //! Alerts and alarms: put, read, listed, deleted.
 
-use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::alert::{Alarm, Alert, AlertSpec};
 use punctual_api::page::Page;
 use punctual_api::read;
+use punctual_engine::Error as EngineError;
 
 use crate::answer::Answer;
-use crate::call::{Call, Text};
+use crate::call::{Call, Path, Text};
 use crate::cursor::Cursor;
 use crate::error::Error;
+use crate::jobs::shorten;
 
 type Outcome = Result<Answer, Error>;
 
@@ -20,27 +21,48 @@ pub(crate) async fn list(call: Call) -> Outcome {
     Ok(Answer::ok(&Page { items: alerts.iter().map(Alert::from).collect(), next_cursor: None }))
 }
 
-pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Outcome {
+pub(crate) async fn get(call: Call, Path(name): Path) -> Outcome {
     call.query.check()?;
-    Ok(Answer::ok(&Alert::from(&call.shared.engine.alert(call.tenant, &name).await?)))
+    let (alert, version) =
+        call.shared.engine.alert(call.tenant, &name).await.map_err(|error| short(error, &name))?;
+    let version = number(version);
+    Ok(call.has(version).unwrap_or_else(|| Answer::ok(&Alert::from(&alert)).version(version)))
 }
 
 /// The same alert again is the same alert: no key is needed to repeat it.
-pub(crate) async fn put(call: Call, Path(name): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn put(call: Call, Path(name): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let spec: AlertSpec = read::read(&text)?;
     let (shared, now) = (&call.shared, call.shared.engine.now());
     let alert = spec.to_domain(&name, call.tenant, shared.has_mail, &shared.rules(), now)?;
-    let is_new = shared.engine.put_alert(&alert).await?;
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(Answer::new(status, &Alert::from(&alert)))
+    let put = shared.engine.put_alert(&alert, expected(&call)?).await?;
+    let status = if put.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(Answer::new(status, &Alert::from(&alert)).version(number(put.version)))
 }
 
-pub(crate) async fn delete(call: Call, Path(name): Path<String>) -> Outcome {
+pub(crate) async fn delete(call: Call, Path(name): Path) -> Outcome {
     call.query.check()?;
-    match call.shared.engine.delete_alert(call.tenant, &name).await? {
+    match call.shared.engine.delete_alert(call.tenant, &name, expected(&call)?).await? {
         true => Ok(Answer::empty(StatusCode::NO_CONTENT)),
-        false => Err(Error::Engine(punctual_engine::Error::AlertNotFound(name.chars().take(64).collect()))),
+        false => Err(short(EngineError::AlertNotFound(String::new()), &name)),
+    }
+}
+
+/// The version that `If-Match` expects of a document.
+pub(crate) fn expected(call: &Call) -> Result<Option<u64>, Error> {
+    Ok(call.expected()?.map(|version| version.0.into()))
+}
+
+/// The version of a document, as an `ETag` has it.
+pub(crate) fn number(version: u64) -> u32 {
+    u32::try_from(version).unwrap_or(u32::MAX)
+}
+
+/// A name in a path may be anything; only some of it is told back.
+fn short(error: EngineError, name: &str) -> Error {
+    match error {
+        EngineError::AlertNotFound(_) => EngineError::AlertNotFound(shorten(name)).into(),
+        error => error.into(),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Batches: jobs with a list of items; registered, read with how their items stand, cancelled, deleted.
 
-use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::batch::{Batch, BatchRun, read_batch};
 use punctual_api::page::Page;
@@ -9,7 +8,7 @@ use punctual_engine::batches::BatchSeen;
 use punctual_engine::history::RunFilter;
 
 use crate::answer::Answer;
-use crate::call::{Call, Text};
+use crate::call::{Call, Path, Text};
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::jobs::shorten;
@@ -63,13 +62,13 @@ pub(crate) async fn list(mut call: Call) -> Outcome {
     Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
 }
 
-pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn get(call: Call, Path(id): Path) -> Outcome {
     call.query.check()?;
     let seen = call.shared.engine.batch(call.tenant, &id).await.map_err(|error| short(error, &id))?;
     Ok(Answer::ok(&shown(&call, &seen)))
 }
 
-pub(crate) async fn items(mut call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn items(mut call: Call, Path(id): Path) -> Outcome {
     let (state, page) = (call.query.word("state", &STATES), call.query.page());
     call.query.check()?;
     let engine = &call.shared.engine;
@@ -82,14 +81,14 @@ pub(crate) async fn items(mut call: Call, Path(id): Path<String>) -> Outcome {
 }
 
 /// Asked again, it is cancelled already.
-pub(crate) async fn cancel(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn cancel(call: Call, Path(id): Path) -> Outcome {
     call.query.check()?;
     let engine = &call.shared.engine;
     engine.cancel_batch(call.tenant, &id).await.map_err(|error| short(error, &id))?;
     Ok(Answer::ok(&shown(&call, &engine.batch(call.tenant, &id).await?)))
 }
 
-pub(crate) async fn delete(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn delete(call: Call, Path(id): Path) -> Outcome {
     call.query.check()?;
     let engine = &call.shared.engine;
     let (seen, _) = engine.batch_job(call.tenant, &id).await.map_err(|error| short(error, &id))?;

@@ -1,12 +1,11 @@
 //! Breakers that are set: listed, and reset by hand. Nodes set them and take them away by themselves. Targets are shared by tenants, so breakers are too.
 
-use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::breaker::Breaker;
 use punctual_api::page::Page;
 
 use crate::answer::Answer;
-use crate::call::Call;
+use crate::call::{Call, Path};
 use crate::error::Error;
 
 type Outcome = Result<Answer, Error>;
@@ -19,7 +18,7 @@ pub(crate) async fn list(call: Call) -> Outcome {
     Ok(Answer::ok(&Page { items, next_cursor: None }))
 }
 
-pub(crate) async fn reset(call: Call, Path(name): Path<String>) -> Outcome {
+pub(crate) async fn reset(call: Call, Path(name): Path) -> Outcome {
     call.query.check()?;
     match call.shared.engine.reset_breaker(&name).await? {
         true => Ok(Answer::empty(StatusCode::NO_CONTENT)),

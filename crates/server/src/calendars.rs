@@ -1,6 +1,5 @@
 //! Named calendars of a tenant: put, read, listed, deleted.
 
-use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::calendar::{Calendar, CalendarSpec};
 use punctual_api::page::Page;
@@ -8,7 +7,7 @@ use punctual_domain::calendar::Named;
 use punctual_engine::Error as EngineError;
 
 use crate::answer::Answer;
-use crate::call::{Call, Text};
+use crate::call::{Call, Path, Text};
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::jobs::shorten;
@@ -42,7 +41,7 @@ pub(crate) async fn list(mut call: Call) -> Outcome {
     Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|name| After(name).encode()) }))
 }
 
-pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Outcome {
+pub(crate) async fn get(call: Call, Path(name): Path) -> Outcome {
     call.query.check()?;
     let named = call.shared.engine.calendar(call.tenant, &name).await.map_err(|error| short(error, &name))?;
     if call.if_none_match(&format!("\"{}\"", named.version)) {
@@ -52,7 +51,7 @@ pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Outcome {
 }
 
 /// The same calendar again is the same calendar: no key is needed to repeat it.
-pub(crate) async fn put(call: Call, Path(name): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn put(call: Call, Path(name): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let engine = &call.shared.engine;
     let calendar = CalendarSpec::from_text(&text)?.to_domain(&name, engine.tzdb())?;
@@ -71,7 +70,7 @@ pub(crate) async fn put(call: Call, Path(name): Path<String>, Text(text): Text) 
     Ok(versioned(Answer::new(status, &shown), &put.calendar))
 }
 
-pub(crate) async fn delete(call: Call, Path(name): Path<String>) -> Outcome {
+pub(crate) async fn delete(call: Call, Path(name): Path) -> Outcome {
     call.query.check()?;
     let expected = call.expected()?.map(|version| u64::from(version.0));
     let deleted = call.shared.engine.delete_calendar(call.tenant, &name, expected).await;

@@ -6,20 +6,21 @@ use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, IF_MATCH, IF_NONE_MATCH};
 use http::request::Parts;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body_util::BodyExt;
 use punctual_api::tenant;
 use punctual_domain::{TenantId, TenantName, Version};
 use punctual_engine::history::Subject;
 
 use crate::access::Caller;
+use crate::answer::Answer;
 use crate::error::Error;
 use crate::query::Query;
 use crate::routes::Endpoint;
 use crate::state::Shared;
 
 /// Longer keys are somebody's payload.
-const IDEMPOTENCY_KEY_MAX: usize = 200;
+pub(crate) const IDEMPOTENCY_KEY_MAX: usize = 200;
 
 /// Everything about a request but its body.
 pub(crate) struct Call {
@@ -46,7 +47,7 @@ impl FromRequestParts<Shared> for Call {
         Ok(Call {
             tenant,
             tenant_name,
-            query: Query::new(&parts.uri, endpoint.query),
+            query: Query::new(&parts.uri, endpoint),
             headers: parts.headers.clone(),
             method: parts.method.clone(),
             uri: parts.uri.clone(),
@@ -103,8 +104,14 @@ impl Call {
         }
         let version =
             text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).and_then(|v| v.parse().ok());
-        let detail = "`If-Match` takes the `ETag` of the job, such as \"3\" in quotes";
+        let detail = "`If-Match` takes the `ETag` of what is to be changed, such as \"3\" in quotes";
         version.map(|version| Some(Version(version))).ok_or_else(|| Error::wrong("If-Match", "etag", detail))
+    }
+
+    /// An answer for whoever has this version already, as `If-None-Match` says.
+    pub(crate) fn has(&self, version: u32) -> Option<Answer> {
+        let has_it = self.if_none_match(&format!("\"{version}\""));
+        has_it.then(|| Answer::empty(StatusCode::NOT_MODIFIED).version(version))
     }
 
     /// Whether `If-None-Match` is this.
@@ -141,6 +148,20 @@ impl Call {
         let mut fingerprint = [0; 16];
         fingerprint.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         fingerprint
+    }
+}
+
+/// A part of a path. What is not text names nothing.
+pub(crate) struct Path(pub(crate) String);
+
+impl FromRequestParts<Shared> for Path {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Error> {
+        match axum::extract::Path::<String>::from_request_parts(parts, shared).await {
+            Ok(axum::extract::Path(text)) => Ok(Path(text)),
+            Err(_) => Err(Error::RouteNotFound(parts.uri.path().chars().take(64).collect())),
+        }
     }
 }
 

@@ -53,6 +53,8 @@ pub(crate) enum Error {
     Key(keys::Denied),
     /// Not allowed.
     Forbidden(String),
+    /// The caller asks too often.
+    TooManyRequests { per_second: u32 },
 }
 
 /// The status of a code. Nothing else decides one.
@@ -89,7 +91,7 @@ fn status(code: Code) -> StatusCode {
         | Code::AttemptOver
         | Code::LeaseLost => StatusCode::CONFLICT,
         Code::VersionConflict => StatusCode::PRECONDITION_FAILED,
-        Code::TooManyPending => StatusCode::TOO_MANY_REQUESTS,
+        Code::TooManyPending | Code::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::WrongContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Code::InvalidRequest | Code::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
@@ -185,6 +187,12 @@ impl Error {
                 new(code, format!("{denied}{way_out}"))
             }
             Error::Forbidden(reason) => new(Code::Forbidden, reason.clone()),
+            Error::TooManyRequests { per_second } => new(
+                Code::RateLimited,
+                format!(
+                    "more than {per_second} requests a second with this key; ask again in a second, or for many things at once (`/v1/jobs/bulk`)"
+                ),
+            ),
         }
     }
 }
@@ -223,7 +231,7 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::CalendarChanged { .. } => Code::VersionConflict,
         EngineError::CalendarInUse { .. } => Code::CalendarInUse,
         EngineError::KeyTaken { .. } | EngineError::BatchTaken(_) => Code::KeyTaken,
-        EngineError::VersionConflict { .. } | EngineError::DefaultsChanged => Code::VersionConflict,
+        EngineError::VersionConflict { .. } | EngineError::Changed { .. } => Code::VersionConflict,
         EngineError::Repeated(_) => Code::IdempotencyKeyReused,
         EngineError::WrongState { .. }
         | EngineError::OperationEnded { .. }
@@ -276,9 +284,9 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::KeyTaken { .. } => "; change that job with PUT /v1/jobs/key/{key}, or take another key",
         EngineError::BatchTaken(_) => "; the same id with the same body is the same batch: take another id",
         EngineError::BatchNotFound(_) => "; `GET /v1/batches` lists them",
-        EngineError::VersionConflict { .. } | EngineError::CalendarChanged { .. } => {
-            "; read it again and repeat the change"
-        }
+        EngineError::VersionConflict { .. }
+        | EngineError::CalendarChanged { .. }
+        | EngineError::Changed { .. } => "; read it again and repeat the change",
         EngineError::NoWorker(_) => "; start one, and ask again",
         EngineError::KeyNotFound(_) => "; `GET /v1/keys` lists them",
         EngineError::KeyOver { .. } => "; create another",

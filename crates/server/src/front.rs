@@ -8,7 +8,8 @@ use http::header::{
     CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderName, HeaderValue, StatusCode};
-use punctual_api::Problem;
+use punctual_api::{Code, Problem};
+use tracing::Instrument as _;
 
 use crate::error::Error;
 use crate::state::Shared;
@@ -17,7 +18,7 @@ use crate::state::Shared;
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Longer ids are somebody's mistake and do not go into logs.
-const REQUEST_ID_MAX: usize = 128;
+pub(crate) const REQUEST_ID_MAX: usize = 128;
 
 pub(crate) async fn front(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let id = request_id(&request).unwrap_or_else(|| new_id(&shared));
@@ -26,7 +27,11 @@ pub(crate) async fn front(State(shared): State<Shared>, mut request: Request, ne
     let bytes: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     let mut response = match bytes > shared.limits.headers_max {
         true => Error::HeadersTooLarge { max: shared.limits.headers_max }.into_response(),
-        false => next.run(request).await,
+        false => {
+            // Whatever is logged meanwhile says for which request.
+            let span = tracing::info_span!("request", request_id = id.to_str().unwrap_or(""));
+            next.run(request).instrument(span).await
+        }
     };
     if is_grpc && let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         problem.instance = id.to_str().ok().map(|id| format!("urn:request:{id}"));
@@ -69,6 +74,14 @@ pub(crate) fn request_id(request: &Request) -> Option<HeaderValue> {
     (!text.is_empty() && text.len() <= REQUEST_ID_MAX).then(|| given.clone())
 }
 
+/// A name for a request that is made before there is an engine.
+pub(crate) fn early_id() -> HeaderValue {
+    use std::hash::{BuildHasher as _, RandomState};
+    // Its keys are random; there is nothing else to be had so early.
+    let bits = RandomState::new().hash_one(std::process::id());
+    HeaderValue::from_str(&format!("{bits:016x}")).unwrap_or(HeaderValue::from_static("none"))
+}
+
 fn new_id(shared: &Shared) -> HeaderValue {
     HeaderValue::from_str(&shared.engine.new_worker_id().to_string())
         .unwrap_or(HeaderValue::from_static("none"))
@@ -82,9 +95,10 @@ fn write_problem(response: &mut Response, mut problem: Problem, id: &HeaderValue
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
-    // A backlog that is full does not empty in a moment.
     if status == StatusCode::TOO_MANY_REQUESTS {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("10"));
+        // A backlog that is full does not empty in a moment.
+        let seconds = if problem.code == Code::RateLimited.as_str() { "1" } else { "10" };
+        headers.insert(RETRY_AFTER, HeaderValue::from_static(seconds));
     }
     if status == StatusCode::UNAUTHORIZED {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

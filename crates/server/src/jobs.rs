@@ -1,6 +1,5 @@
 //! Jobs: register, read, change, pause, resume, trigger, and what comes of their slots.
 
-use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::backfill::{Asked, Backfill, BackfillSlots};
 use punctual_api::bulk::{edited, with_key};
@@ -23,7 +22,7 @@ use punctual_engine::warnings::Recent;
 use punctual_engine::why::When;
 
 use crate::answer::Answer;
-use crate::call::{Call, Text};
+use crate::call::{Call, Path, Text};
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::once::{answered, once, replay};
@@ -128,13 +127,13 @@ async fn looked_at(call: &Call, seen: &Seen) -> Outcome {
     Ok(shown(call, seen, &recent, unmet.into_iter().collect(), StatusCode::OK))
 }
 
-pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn get(call: Call, Path(id): Path) -> Outcome {
     call.query.check()?;
     let seen = call.shared.engine.job(call.tenant, job_id(&id)?).await?;
     looked_at(&call, &seen).await
 }
 
-pub(crate) async fn get_by_key(call: Call, Path(key): Path<String>) -> Outcome {
+pub(crate) async fn get_by_key(call: Call, Path(key): Path) -> Outcome {
     call.query.check()?;
     let seen = call.shared.engine.job_by_key(call.tenant, &key).await?;
     looked_at(&call, &seen).await
@@ -172,7 +171,7 @@ pub(crate) async fn list(mut call: Call) -> Outcome {
     Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
 }
 
-pub(crate) async fn put(mut call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn put(mut call: Call, Path(id): Path, Text(text): Text) -> Outcome {
     let (id, expected, waiting) = (job_id(&id)?, call.expected()?, waiting(&mut call)?);
     let spec = read(&call, &text, Purpose::Change).await?;
     let old = call.shared.engine.job(call.tenant, id).await?;
@@ -181,7 +180,7 @@ pub(crate) async fn put(mut call: Call, Path(id): Path<String>, Text(text): Text
     changed(&call, &registered).await
 }
 
-pub(crate) async fn patch(mut call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn patch(mut call: Call, Path(id): Path, Text(text): Text) -> Outcome {
     let (id, expected, waiting) = (job_id(&id)?, call.expected()?, waiting(&mut call)?);
     for _ in 0..TRIES {
         let old = call.shared.engine.job(call.tenant, id).await?;
@@ -206,7 +205,7 @@ fn waiting(call: &mut Call) -> Result<Waiting, Error> {
     Ok(waiting.unwrap_or_default())
 }
 
-pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn upsert(call: Call, Path(key): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let expected = call.expected()?;
     let spec = read(&call, &text, Purpose::Change).await?;
@@ -235,13 +234,13 @@ pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text
     }
 }
 
-pub(crate) async fn delete(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn delete(call: Call, Path(id): Path) -> Outcome {
     call.query.check()?;
     call.shared.engine.delete(call.tenant, job_id(&id)?, call.expected()?).await?;
     Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 
-pub(crate) async fn pause(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn pause(call: Call, Path(id): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let (id, expected) = (job_id(&id)?, call.expected()?);
     let pause: Pause = read_or_default(&text)?;
@@ -253,7 +252,7 @@ pub(crate) async fn pause(call: Call, Path(id): Path<String>, Text(text): Text) 
     .await
 }
 
-pub(crate) async fn resume(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn resume(call: Call, Path(id): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let (id, expected) = (job_id(&id)?, call.expected()?);
     once(&call, &text, async {
@@ -263,7 +262,7 @@ pub(crate) async fn resume(call: Call, Path(id): Path<String>, Text(text): Text)
     .await
 }
 
-pub(crate) async fn trigger(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn trigger(call: Call, Path(id): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let id = job_id(&id)?;
     let trigger: Trigger = read_or_default(&text)?;
@@ -318,7 +317,7 @@ async fn triggered_before(
     triggered(call, &run).await.map(Answer::replayed)
 }
 
-pub(crate) async fn backfill(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn backfill(call: Call, Path(id): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let id = job_id(&id)?;
     let body: Backfill = read::read(&text)?;
@@ -338,7 +337,7 @@ pub(crate) async fn backfill(call: Call, Path(id): Path<String>, Text(text): Tex
     .await
 }
 
-pub(crate) async fn upcoming(mut call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn upcoming(mut call: Call, Path(id): Path) -> Outcome {
     let (from, limit) = (call.query.time("from"), call.query.limit());
     call.query.check()?;
     let slots = call.shared.engine.upcoming(call.tenant, job_id(&id)?, from, limit).await?;
@@ -355,7 +354,7 @@ pub(crate) async fn upcoming(mut call: Call, Path(id): Path<String>) -> Outcome 
     Ok(Answer::ok(&Page { items, next_cursor: None }))
 }
 
-pub(crate) async fn ledger(mut call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn ledger(mut call: Call, Path(id): Path) -> Outcome {
     let (page, range) =
         (call.query.page(), Range { from: call.query.time("from"), to: call.query.time("to") });
     call.query.check()?;
@@ -395,7 +394,7 @@ async fn accounted(call: &Call, id: JobId, rows: &[Row]) -> Result<Vec<LedgerEnt
     Ok(rows.iter().map(&mut show).collect())
 }
 
-pub(crate) async fn why(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn why(call: Call, Path(id): Path) -> Outcome {
     let when = match call.query.text("at") {
         Some(text) => When::parse(text).ok_or_else(|| {
             let detail = "write a time as `2026-12-24T18:00:00Z`, in epoch seconds, or as \

@@ -1,6 +1,5 @@
 //! Keys of the API: made, listed, revoked, rotated.
 
-use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::key::{Key, KeyRotation, KeySpec, NewKey};
 use punctual_api::page::Page;
@@ -10,7 +9,7 @@ use punctual_domain::key::{Key as DomainKey, Right};
 use punctual_engine::keys::{self, Place, Scope};
 
 use crate::answer::Answer;
-use crate::call::{Call, Text};
+use crate::call::{Call, Path, Text};
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::jobs::read_or_default;
@@ -68,20 +67,20 @@ pub(crate) async fn list(mut call: Call) -> Outcome {
     Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
 }
 
-pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn get(call: Call, Path(id): Path) -> Outcome {
     call.query.check()?;
     let listed = call.shared.engine.key(scope(&call), &id).await?;
     Ok(Answer::ok(&shown(&call, &listed.key, listed.last_used_at).await?))
 }
 
 /// Twice is once: no key is needed to repeat it.
-pub(crate) async fn revoke(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn revoke(call: Call, Path(id): Path) -> Outcome {
     call.query.check()?;
     call.shared.engine.revoke_key(scope(&call), &id).await?;
     Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 
-pub(crate) async fn rotate(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn rotate(call: Call, Path(id): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     check_once(&call)?;
     let overlap = read_or_default::<KeyRotation>(&text)?.to_domain()?;

@@ -1,14 +1,14 @@
 //! Limits that administrators set: put, read, listed, deleted.
 
-use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::limit::{Limit, LimitSpec};
 use punctual_api::page::Page;
 use punctual_api::read;
 use punctual_domain::policy::limit::Rule;
 
+use crate::alerts::{expected, number};
 use crate::answer::Answer;
-use crate::call::{Call, Text};
+use crate::call::{Call, Path, Text};
 use crate::error::Error;
 
 type Outcome = Result<Answer, Error>;
@@ -23,15 +23,17 @@ pub(crate) async fn list(call: Call) -> Outcome {
     Ok(Answer::ok(&Page { items, next_cursor: None }))
 }
 
-pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Outcome {
+pub(crate) async fn get(call: Call, Path(name): Path) -> Outcome {
     call.query.check()?;
-    let rules = call.shared.engine.rules().await?;
-    let rule = rules.iter().find(|rule| *rule.name == *name).ok_or_else(|| unknown(&name))?;
-    Ok(Answer::ok(&shown(&call, rule).await?))
+    let (rule, version) = call.shared.engine.rule(&name).await?.ok_or_else(|| unknown(&name))?;
+    match call.has(number(version)) {
+        Some(answer) => Ok(answer),
+        None => Ok(Answer::ok(&shown(&call, &rule).await?).version(number(version))),
+    }
 }
 
 /// The same limit again is the same limit: no key is needed to repeat it.
-pub(crate) async fn put(call: Call, Path(name): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn put(call: Call, Path(name): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let spec: LimitSpec = read::read(&text)?;
     let tenant = match &spec.tenant {
@@ -39,14 +41,14 @@ pub(crate) async fn put(call: Call, Path(name): Path<String>, Text(text): Text) 
         None => None,
     };
     let rule = spec.to_domain(&name, tenant)?;
-    let is_new = call.shared.engine.put_rule(rule.clone()).await?;
+    let (version, is_new) = call.shared.engine.put_rule(rule.clone(), expected(&call)?).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(Answer::new(status, &shown(&call, &rule).await?))
+    Ok(Answer::new(status, &shown(&call, &rule).await?).version(number(version)))
 }
 
-pub(crate) async fn delete(call: Call, Path(name): Path<String>) -> Outcome {
+pub(crate) async fn delete(call: Call, Path(name): Path) -> Outcome {
     call.query.check()?;
-    match call.shared.engine.delete_rule(&name).await? {
+    match call.shared.engine.delete_rule(&name, expected(&call)?).await? {
         true => Ok(Answer::empty(StatusCode::NO_CONTENT)),
         false => Err(unknown(&name)),
     }

@@ -36,7 +36,7 @@ pub(crate) async fn version(State(shared): State<Shared>) -> Answer {
 }
 
 pub(crate) async fn openapi() -> Response {
-    text(&crate::openapi::document(), "application/json")
+    text(crate::openapi::document(), "application/json")
 }
 
 pub(crate) async fn no_such_route(request: axum::extract::Request) -> Error {

@@ -1,93 +1,36 @@
 //! The OpenAPI document, made from the table of routes and the types of the API.
+//!
+//! Made once, when it is first asked for, and committed as `crates/api/openapi.json`. Promise: every parameter, body, status and header that
+//! a route has is in it; a test program sends thousands of requests that it made from the committed copy, and holds the answers against it.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
-use punctual_api::{Page, Problem};
-use utoipa::openapi::path::{OperationBuilder, ParameterBuilder, ParameterIn};
+use punctual_api::Problem;
+use punctual_api::problem::MEDIA_TYPE;
+use utoipa::ToSchema;
+use utoipa::openapi::header::{Header, HeaderBuilder};
+use utoipa::openapi::path::{Operation, OperationBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, HttpMethod, InfoBuilder, OpenApiBuilder, OpenApiVersion, Paths, Ref,
-    RefOr, Required, ResponseBuilder, Schema,
+    RefOr, Required, Response, ResponseBuilder, Schema,
 };
-use utoipa::{PartialSchema as _, ToSchema};
 
 use crate::access::Needs;
+use crate::fields;
+use crate::param::{self, Kind};
 use crate::routes::{Endpoint, TABLE};
+use crate::shape::collect;
 
 /// The name of keys among the ways to say who calls.
 const KEY: &str = "key";
 
-/// What a body looks like.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    media_type: &'static str,
-    is_list: bool,
-    named: Option<Named>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Named {
-    name: fn() -> Cow<'static, str>,
-    collect: fn(&mut Vec<(String, RefOr<Schema>)>),
-}
-
-/// No body.
-pub(crate) const fn nothing() -> Shape {
-    Shape { media_type: "", is_list: false, named: None }
-}
-
-/// Plain text.
-pub(crate) const fn text() -> Shape {
-    Shape { media_type: "text/plain", is_list: false, named: None }
-}
-
-/// One JSON value.
-pub(crate) const fn json<T: ToSchema>() -> Shape {
-    Shape { media_type: "application/json", is_list: false, named: Some(named::<T>()) }
-}
-
-/// A list of JSON values.
-pub(crate) const fn list_of<T: ToSchema>() -> Shape {
-    Shape { is_list: true, ..json::<T>() }
-}
-
-/// A page of a list. Pages of different things are different schemas, though they are one type.
-pub(crate) const fn page_of<T: ToSchema>() -> Shape {
-    let named = Named { name: page_name::<T>, collect: collect_page::<T> };
-    Shape { media_type: "application/json", is_list: false, named: Some(named) }
-}
-
-/// A stream of JSON values, one a line.
-pub(crate) const fn ndjson<T: ToSchema>() -> Shape {
-    Shape { media_type: "application/x-ndjson", ..json::<T>() }
-}
-
-const fn named<T: ToSchema>() -> Named {
-    Named { name: T::name, collect: collect::<T> }
-}
-
-fn collect<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-    schemas.push((T::name().into(), T::schema()));
-    T::schemas(schemas);
-}
-
-fn page_name<T: ToSchema>() -> Cow<'static, str> {
-    format!("{}Page", T::name()).into()
-}
-
-fn collect_page<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-    schemas.push((page_name::<T>().into(), Page::<T>::schema()));
-    collect::<T>(schemas);
-}
-
 /// The document as JSON.
-pub fn document() -> String {
+pub fn document() -> &'static str {
     static DOCUMENT: OnceLock<String> = OnceLock::new();
-    DOCUMENT.get_or_init(make).clone()
+    DOCUMENT.get_or_init(make)
 }
 
 fn make() -> String {
@@ -97,9 +40,7 @@ fn make() -> String {
     for endpoint in TABLE {
         let shapes =
             [Some(endpoint.takes), Some(endpoint.gives.1), endpoint.or_gives.map(|(_, shape)| shape)];
-        for named in shapes.into_iter().flatten().filter_map(|shape| shape.named) {
-            (named.collect)(&mut schemas);
-        }
+        schemas.extend(shapes.into_iter().flatten().flat_map(|shape| shape.schemas()));
         paths.add_path_operation(endpoint.path, vec![http_method(endpoint.method)], operation(endpoint));
     }
     // The same order every time, so that the committed copy changes only when the API does.
@@ -111,29 +52,25 @@ fn make() -> String {
         ))
         .version("v1")
         .build();
+    let key = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+    let mut components = ComponentsBuilder::new().schemas_from_iter(schemas).security_scheme(KEY, key);
+    for (status, name, about) in REFUSALS {
+        components = components.response(*name, refusal(*status, about));
+    }
     let document = OpenApiBuilder::new()
         .openapi(OpenApiVersion::Version31)
         .info(info)
         .paths(paths)
-        .components(Some(
-            ComponentsBuilder::new()
-                .schemas_from_iter(schemas)
-                .security_scheme(
-                    KEY,
-                    SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build()),
-                )
-                .build(),
-        ))
+        .components(Some(components.build()))
         .build();
     document.to_pretty_json().unwrap_or_default() + "\n"
 }
 
-fn operation(endpoint: &Endpoint) -> utoipa::openapi::path::Operation {
-    let name = format!("{} {}", endpoint.method.to_lowercase(), endpoint.path);
-    let id: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+fn operation(endpoint: &Endpoint) -> Operation {
     let mut operation = OperationBuilder::new()
-        .operation_id(Some(id.split('_').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("_")))
+        .operation_id(Some(id(endpoint)))
         .summary(Some(endpoint.about))
+        .tag(endpoint.noun())
         .description(Some(match endpoint.needs {
             Needs::Nothing => "Open to everyone.".to_string(),
             Needs::Token => {
@@ -143,89 +80,187 @@ fn operation(endpoint: &Endpoint) -> utoipa::openapi::path::Operation {
             needs if endpoint.is_for_all => format!("Needs the role {}, for all tenants.", needs.as_str()),
             needs => format!("Needs the role {}.", needs.as_str()),
         }));
-    if !matches!(endpoint.needs, Needs::Nothing | Needs::Token) {
+    if endpoint.needs_key() {
         operation = operation.security(SecurityRequirement::new(KEY, Vec::<String>::new()));
     }
     for part in endpoint.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
-        operation = operation.parameter(parameter(part, ParameterIn::Path, "Which.", Required::True));
+        operation = operation.parameter(param::in_path(endpoint.path, part));
     }
     for param in endpoint.query {
-        operation =
-            operation.parameter(parameter(param.name, ParameterIn::Query, param.about, Required::False));
+        operation = operation.parameter(param.described());
     }
-    if endpoint.path.starts_with("/v1/") && !matches!(endpoint.needs, Needs::Nothing | Needs::Token) {
-        let about = "Whose; `default` unless said otherwise.";
-        operation =
-            operation.parameter(parameter("Punctual-Tenant", ParameterIn::Header, about, Required::False));
-    }
-    if endpoint.needs == Needs::Token {
-        let about = "What the call to the receiver had.";
-        operation = operation.parameter(parameter(
-            "Punctual-Completion-Token",
-            ParameterIn::Header,
+    let fields = fields::known(endpoint);
+    if !fields.is_empty() {
+        let about = "Only these fields, with commas between, also if others are required below; all of them.";
+        let schema = param::several(fields.iter().cloned());
+        operation = operation.parameter(param::described(
+            fields::NAME,
+            ParameterIn::Query,
             about,
-            Required::False,
+            schema,
+            Some(false),
         ));
-    } else if endpoint.method == "POST" && !endpoint.path.starts_with("/v1/keys") {
-        let about = "A repeat under the same key within 24 hours is not done again and gets the same answer.";
+    }
+    for (name, kind, about) in headers(endpoint) {
         operation =
-            operation.parameter(parameter("Idempotency-Key", ParameterIn::Header, about, Required::False));
+            operation.parameter(param::described(name, ParameterIn::Header, about, kind.schema(), None));
     }
-    if ["PUT", "PATCH", "DELETE"].contains(&endpoint.method) {
-        let about = "The `ETag` that the job must still have.";
-        operation = operation.parameter(parameter("If-Match", ParameterIn::Header, about, Required::False));
-    }
-    if let Some(content) = content(&endpoint.takes) {
+    if let Some(content) = endpoint.takes.content() {
         let body = RequestBodyBuilder::new()
-            .content(endpoint.takes.media_type, content)
+            .content(endpoint.takes.media_type(), content)
             .required(Some(Required::True));
         operation = operation.request_body(Some(body.build()));
     }
     for (status, shape) in [Some(endpoint.gives), endpoint.or_gives].into_iter().flatten() {
-        let mut response = ResponseBuilder::new().description(endpoint.about);
-        if let Some(content) = content(&shape) {
-            response = response.content(shape.media_type, content);
+        let mut response =
+            ResponseBuilder::new().description(endpoint.about).header(REQUEST_ID.0, of(REQUEST_ID));
+        if endpoint.is_versioned && status != 204 {
+            response = response.header(ETAG.0, of(ETAG));
+        }
+        if [201, 202].contains(&status) {
+            response = response.header(LOCATION.0, of(LOCATION));
+        }
+        if endpoint.method == "POST" && endpoint.needs_key() {
+            response = response.header(REPLAYED.0, of(REPLAYED));
+        }
+        if endpoint.needs_key() {
+            response = response.header(RATE_LIMIT.0, of(RATE_LIMIT)).header(RATE_POLICY.0, of(RATE_POLICY));
+        }
+        if let Some(content) = shape.content() {
+            response = response.content(shape.media_type(), content);
         }
         operation = operation.response(status.to_string(), response.build());
     }
+    if endpoint.is_versioned && endpoint.method == "GET" {
+        let same = ResponseBuilder::new()
+            .description("It is what `If-None-Match` says")
+            .header(REQUEST_ID.0, of(REQUEST_ID))
+            .header(ETAG.0, of(ETAG));
+        operation = operation.response("304", same.build());
+    }
+    for (status, name, _) in REFUSALS.iter().filter(|(status, ..)| statuses(endpoint).contains(status)) {
+        // `readyz` has an answer of its own for one of them.
+        if endpoint.or_gives.is_none_or(|(other, _)| other != *status) {
+            operation = operation.response(status.to_string(), Ref::from_response_name(*name));
+        }
+    }
+    operation.build()
+}
+
+/// What a route is called by programs that are made from the document.
+fn id(endpoint: &Endpoint) -> String {
+    let name = format!("{} {}", endpoint.method.to_lowercase(), endpoint.path);
+    let id: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    id.split('_').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("_")
+}
+
+/// The headers that a request may have.
+fn headers(endpoint: &Endpoint) -> Vec<(&'static str, Kind, &'static str)> {
+    let mut headers = vec![(
+        "X-Request-Id",
+        Kind::Word { most: crate::front::REQUEST_ID_MAX },
+        "What the request is called in the answer, in problems and in logs; one is made up without it.",
+    )];
+    if endpoint.path.starts_with("/v1/") && endpoint.needs_key() {
+        headers.push(("Punctual-Tenant", Kind::Tenant, "Whose; `default` unless said otherwise."));
+    }
+    if endpoint.needs == Needs::Token {
+        headers.push(("Punctual-Completion-Token", Kind::Text, "What the call to the receiver had."));
+    } else if endpoint.method == "POST" && !endpoint.path.starts_with("/v1/keys") {
+        let about = "A repeat under the same key within 24 hours is not done again and gets the same answer.";
+        headers.push(("Idempotency-Key", Kind::Word { most: crate::call::IDEMPOTENCY_KEY_MAX }, about));
+    }
+    if endpoint.is_versioned {
+        match endpoint.method {
+            "GET" => headers.push(("If-None-Match", Kind::Etag, "The `ETag` that the caller has already.")),
+            _ => headers.push(("If-Match", Kind::Etag, "The `ETag` that it must still have.")),
+        }
+    }
+    headers
+}
+
+/// A header of an answer: its name, what may stand in it, and what it says.
+type Answered = (&'static str, Kind, &'static str);
+
+const REQUEST_ID: Answered =
+    ("X-Request-Id", Kind::Text, "What the request is called: as it said itself, or a name made up for it.");
+const ETAG: Answered = ("ETag", Kind::Etag, "The version, for `If-Match` and `If-None-Match`.");
+const LOCATION: Answered = ("Location", Kind::Text, "Where it can be read.");
+const REPLAYED: Answered = (
+    "Idempotency-Replayed",
+    Kind::Words(&["true"]),
+    "The answer was given before, under the same `Idempotency-Key`.",
+);
+const RATE_LIMIT: Answered = (
+    "RateLimit",
+    Kind::Text,
+    "What the caller may still ask for: `\"requests\";r=99;t=1`, where requests are limited.",
+);
+const RATE_POLICY: Answered =
+    ("RateLimit-Policy", Kind::Text, "How requests are limited: `\"requests\";q=100;w=1`, where they are.");
+const RETRY_AFTER: Answered =
+    ("Retry-After", Kind::Whole { least: 0, most: 86_400 }, "In how many seconds it is worth another try.");
+const ALLOW: Answered = ("Allow", Kind::Text, "The methods that are taken here.");
+const CHALLENGE: Answered = ("WWW-Authenticate", Kind::Text, "How to say who calls.");
+
+fn of((_, kind, about): Answered) -> Header {
+    HeaderBuilder::new().schema(Some(kind.schema())).description(Some(about)).build()
+}
+
+/// Every status of a refusal, the name of its part of the document, and when it is answered.
+const REFUSALS: &[(u16, &str, &str)] = &[
+    (400, "Malformed", "The body is not JSON, or broke off."),
+    (401, "Unauthenticated", "Nobody we know: a key or a token is missing, or is not good."),
+    (403, "Forbidden", "The caller may not do this."),
+    (404, "NotFound", "There is none; or it is another tenant's."),
+    (405, "MethodNotAllowed", "The route does not take this method."),
+    (409, "Conflict", "Not in this state."),
+    (412, "PreconditionFailed", "It has changed since it was read."),
+    (413, "TooLarge", "The body is too large."),
+    (415, "WrongContentType", "The body has another media type."),
+    (422, "Invalid", "Fields, parameters or headers are wrong; each is listed."),
+    (429, "TooMany", "Too many requests, or too many runs wait already."),
+    (431, "HeadersTooLarge", "The headers are too large."),
+    (500, "Internal", "A bug, or a damaged store."),
+    (503, "Unavailable", "Not now: the store cannot be reached, or the server is starting."),
+];
+
+fn refusal(status: u16, about: &str) -> Response {
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
-    let refused = ResponseBuilder::new()
-        .description("Refused, and why")
-        .content(punctual_api::problem::MEDIA_TYPE, problem)
-        .build();
-    operation.response("default", refused).build()
+    let mut refusal = ResponseBuilder::new()
+        .description(about)
+        .header(REQUEST_ID.0, of(REQUEST_ID))
+        .content(MEDIA_TYPE, problem);
+    if [429, 503].contains(&status) {
+        refusal = refusal.header(RETRY_AFTER.0, of(RETRY_AFTER));
+    }
+    if status == 405 {
+        refusal = refusal.header(ALLOW.0, of(ALLOW));
+    }
+    if status == 401 {
+        refusal = refusal.header(CHALLENGE.0, of(CHALLENGE));
+    }
+    refusal.build()
 }
 
-fn content(shape: &Shape) -> Option<utoipa::openapi::Content> {
-    let schema: RefOr<Schema> = match shape.named {
-        Some(named) => RefOr::Ref(Ref::from_schema_name((named.name)())),
-        None if shape.media_type.is_empty() => return None,
-        None => string(),
-    };
-    let schema = match shape.is_list {
-        true => RefOr::T(Schema::Array(ArrayBuilder::new().items(schema).build())),
-        false => schema,
-    };
-    Some(ContentBuilder::new().schema(Some(schema)).build())
-}
-
-fn string() -> RefOr<Schema> {
-    RefOr::T(Schema::Object(ObjectBuilder::new().schema_type(Type::String).build()))
-}
-
-fn parameter(
-    name: &str,
-    place: ParameterIn,
-    about: &str,
-    required: Required,
-) -> utoipa::openapi::path::Parameter {
-    ParameterBuilder::new()
-        .name(name)
-        .parameter_in(place)
-        .description(Some(about))
-        .required(required)
-        .schema(Some(string()))
-        .build()
+/// The statuses of the refusals that a route may answer with.
+fn statuses(endpoint: &Endpoint) -> BTreeSet<u16> {
+    let mut statuses = BTreeSet::from([405, 431, 500, 503]);
+    let takes_body = ["POST", "PUT", "PATCH"].contains(&endpoint.method);
+    if endpoint.needs != Needs::Nothing {
+        // A tenant may be named that is not there, and a parameter that is none.
+        statuses.extend([401, 403, 404, 422, 429]);
+    }
+    if takes_body {
+        statuses.extend([400, 413, 415]);
+    }
+    if endpoint.method != "GET" {
+        statuses.insert(409);
+    }
+    if endpoint.is_versioned && endpoint.method != "GET" {
+        statuses.insert(412);
+    }
+    statuses
 }
 
 fn http_method(method: &str) -> HttpMethod {

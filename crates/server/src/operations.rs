@@ -1,6 +1,5 @@
 //! Operations: started by requests about many runs, listed newest first, read, cancelled.
 
-use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::operation::Operation;
 use punctual_api::page::Page;
@@ -11,7 +10,7 @@ use punctual_engine::history::Subject;
 use punctual_engine::operations::OperationFilter;
 
 use crate::answer::Answer;
-use crate::call::{Call, Text};
+use crate::call::{Call, Path, Text};
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::jobs::shorten;
@@ -67,13 +66,13 @@ pub(crate) async fn list(mut call: Call) -> Outcome {
     Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
 }
 
-pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn get(call: Call, Path(id): Path) -> Outcome {
     call.query.check()?;
     let operation = call.shared.engine.operation(call.tenant, operation_id(&id)?).await?;
     Ok(Answer::ok(&Operation::from(&operation)))
 }
 
-pub(crate) async fn cancel(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn cancel(call: Call, Path(id): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let id = operation_id(&id)?;
     once(&call, &text, async {

@@ -1,22 +1,18 @@
 //! Query parameters, read with every wrong one named at once.
 
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use jiff::Timestamp;
 use punctual_api::FieldError;
-use punctual_api::limits::{PAGE_DEFAULT, PAGE_MAX};
+use punctual_api::limits::{ERRORS_MAX, PAGE_DEFAULT, PAGE_MAX};
 use punctual_api::read::unknown_name;
 use punctual_engine::history::PageRequest;
 
 use crate::cursor::Cursor;
 use crate::error::Error;
-
-/// A parameter of a route, as the table of routes and the OpenAPI document know it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Param {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-}
+use crate::fields;
+use crate::routes::Endpoint;
 
 /// The parameters of a request.
 #[derive(Debug)]
@@ -27,13 +23,18 @@ pub(crate) struct Query {
 
 impl Query {
     /// Reads the parameters of a URI; those that the route does not know are wrong.
-    pub(crate) fn new(uri: &http::Uri, known: &[Param]) -> Self {
+    pub(crate) fn new(uri: &http::Uri, endpoint: &'static Endpoint) -> Self {
         let mut query = Query { pairs: Vec::new(), errors: Vec::new() };
         match axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri) {
             Ok(pairs) => query.pairs = pairs.0,
             Err(_) => query.add("", "wrong_type", "the query is not percent-encoded text".into()),
         }
-        let names: Vec<&str> = known.iter().map(|param| param.name).collect();
+        let mut names: Vec<&str> = endpoint.query.iter().map(|param| param.name).collect();
+        let fields = fields::known(endpoint);
+        if !fields.is_empty() {
+            names.push(fields::NAME);
+            query.check_fields(fields);
+        }
         let unknown: Vec<String> = query
             .pairs
             .iter()
@@ -51,6 +52,17 @@ impl Query {
             query.add(&name, "unknown_parameter", detail);
         }
         query
+    }
+
+    /// Fields that are asked for are fields that there are.
+    fn check_fields(&mut self, known: &[String]) {
+        let Some(asked) = self.text(fields::NAME) else { return };
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let unknown: Vec<String> =
+            asked.split(',').filter(|name| !known.contains(name)).map(str::to_string).collect();
+        for name in unknown.iter().take(ERRORS_MAX) {
+            self.add(fields::NAME, "unknown_value", unknown_name("field", name, &known));
+        }
     }
 
     fn add(&mut self, name: &str, code: &'static str, detail: String) {
@@ -103,13 +115,21 @@ impl Query {
         self.parsed(name, "a time; write it as `2026-12-24T18:00:00Z`, or in epoch seconds")
     }
 
+    /// A whole number in a range; `wanted` says what it should be.
+    pub(crate) fn whole<T>(&mut self, name: &str, range: RangeInclusive<T>, wanted: &str) -> Option<T>
+    where
+        T: FromStr + PartialOrd + std::fmt::Display,
+    {
+        let number = self.parsed(name, wanted);
+        if number.as_ref().is_some_and(|number| !range.contains(number)) {
+            self.add(name, "out_of_range", format!("write {} to {}", range.start(), range.end()));
+        }
+        number
+    }
+
     /// How many items.
     pub(crate) fn limit(&mut self) -> usize {
-        let limit = self.parsed("limit", "a number of items");
-        if limit.is_some_and(|limit: usize| !(1..=PAGE_MAX).contains(&limit)) {
-            self.add("limit", "out_of_range", format!("write 1 to {PAGE_MAX}"));
-        }
-        limit.unwrap_or(PAGE_DEFAULT)
+        self.whole("limit", 1..=PAGE_MAX, "a number of items").unwrap_or(PAGE_DEFAULT)
     }
 
     /// Which page.

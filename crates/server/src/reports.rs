@@ -3,7 +3,6 @@
 //! No key is asked for: whoever has the token may do this one thing. Browsers do not send it by themselves, so that a page of another
 //! origin cannot make them.
 
-use axum::extract::Path;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use punctual_api::read;
@@ -14,14 +13,14 @@ use punctual_engine::entrust::{Heard, Saying};
 use punctual_engine::pull::End;
 
 use crate::answer::Answer;
-use crate::call::{Call, LongText};
+use crate::call::{Call, LongText, Path};
 use crate::error::Error;
 use crate::jobs::read_or_default;
 use crate::runs::run_id;
 
 type Outcome = Result<Answer, Error>;
 
-pub(crate) async fn heartbeat(call: Call, Path(id): Path<String>, LongText(text): LongText) -> Outcome {
+pub(crate) async fn heartbeat(call: Call, Path(id): Path, LongText(text): LongText) -> Outcome {
     call.query.check()?;
     let id = run_id(&id)?;
     let note = read_or_default::<AttemptHeartbeat>(&text)?.to_domain(id)?;
@@ -34,7 +33,7 @@ pub(crate) async fn heartbeat(call: Call, Path(id): Path<String>, LongText(text)
     }))
 }
 
-pub(crate) async fn complete(call: Call, Path(id): Path<String>, LongText(text): LongText) -> Outcome {
+pub(crate) async fn complete(call: Call, Path(id): Path, LongText(text): LongText) -> Outcome {
     call.query.check()?;
     let id = run_id(&id)?;
     let end = read::read::<AttemptEnd>(&text)?.to_domain(id)?;

@@ -34,12 +34,15 @@ use punctual_api::{Job, JobSpec, Run, RunSummary};
 
 use crate::access::{Needs, gate};
 use crate::grpc::Services;
-use crate::openapi::{Shape, json, list_of, ndjson, nothing, page_of, text};
-use crate::query::Param;
+use crate::param::{
+    CURSOR, DEAD_GROUPS, DEAD_LIST, FORECAST, JOB_LIST, JOB_RUNS, LEDGER, LIMIT, LOG, OPERATION_LIST, PAGE,
+    PENDING, Param, RUN_LIST, STATE, TENANT, UPCOMING, WHY,
+};
+use crate::shape::{Shape, any_json, json, list_of, ndjson, nothing, page_of, text, written};
 use crate::state::{Shared, State};
 use crate::{
-    alerts, batches, breakers, bulk, calendars, dead_letters, forecast, front, import, jobs, keys, limits,
-    many, meta, nodes, operations, queues, reports, runs, tenants, workers,
+    alerts, batches, breakers, bulk, calendars, dead_letters, docs, forecast, front, import, jobs, keys,
+    limits, many, meta, nodes, operations, queues, reports, runs, tenants, workers,
 };
 
 /// A route.
@@ -55,6 +58,8 @@ pub struct Endpoint {
     pub is_for_all: bool,
     /// What it does.
     pub about: &'static str,
+    /// What it is about has a version: `ETag`, `If-Match`.
+    pub(crate) is_versioned: bool,
     pub(crate) query: &'static [Param],
     pub(crate) takes: Shape,
     pub(crate) gives: (u16, Shape),
@@ -71,6 +76,7 @@ const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'sta
         needs,
         is_for_all: false,
         about,
+        is_versioned: false,
         query: &[],
         takes: nothing(),
         gives: (204, nothing()),
@@ -82,6 +88,10 @@ const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'sta
 impl Endpoint {
     const fn for_all(self) -> Self {
         Endpoint { is_for_all: true, ..self }
+    }
+
+    const fn versioned(self) -> Self {
+        Endpoint { is_versioned: true, ..self }
     }
 
     const fn query(self, query: &'static [Param]) -> Self {
@@ -103,82 +113,20 @@ impl Endpoint {
     const fn by(self, handler: fn() -> MethodRouter<Shared>) -> Self {
         Endpoint { handler, ..self }
     }
+
+    /// Whether whoever calls must show a key, as soon as there is one.
+    pub fn needs_key(&self) -> bool {
+        !matches!(self.needs, Needs::Nothing | Needs::Token)
+    }
+
+    /// What it is about: the first word of its path after the version.
+    pub(crate) fn noun(&self) -> &'static str {
+        match self.path.strip_prefix("/v1/").and_then(|rest| rest.split('/').next()) {
+            Some("version" | "openapi.json") | None => "server",
+            Some(noun) => noun,
+        }
+    }
 }
-
-const fn param(name: &'static str, about: &'static str) -> Param {
-    Param { name, about }
-}
-
-const LIMIT: Param = param("limit", "How many items, 1 to 1000; 50.");
-const CURSOR: Param = param("cursor", "The `next_cursor` of the page before.");
-const STATE: Param =
-    param("state", "`pending`, `running`, `succeeded`, `failed`, `timed_out` or `cancelled`.");
-const DEAD: Param = param("dead", "`true`: dead letters only; `false`: all others.");
-const WAITING_FOR: Param = param(
-    "waiting_for",
-    "`time`, `capacity`, `retry`, `earlier_run`, `limit` (breakers too) or `answer`: pending runs that wait for it.",
-);
-const JOB: Param = param("job", "Of this job, by id.");
-const TYPE: Param = param("type", "Of this type.");
-const QUEUE: Param = param("queue", "In this queue.");
-const FROM: Param = param("from", "Born at or after: RFC 3339 or epoch seconds.");
-const TO: Param = param("to", "Born before: RFC 3339 or epoch seconds.");
-const TENANT: Param = param("tenant", "Of this tenant; `*` is all of them, for an admin.");
-const PENDING: Param = param(
-    "pending",
-    "`keep` (the default): waiting runs keep their version; `update`: they take the new one.",
-);
-
-const JOB_LIST: &[Param] = &[
-    param("state", "`active`, `paused` or `ended`."),
-    param("label", "`name=value`: jobs with this label; given several times, with all of them."),
-    param("name", "Jobs with this text in their names."),
-    param("key_prefix", "Jobs with keys that begin like this."),
-    QUEUE,
-    TYPE,
-    LIMIT,
-    CURSOR,
-];
-const RUN_LIST: &[Param] = &[STATE, DEAD, WAITING_FOR, JOB, TYPE, TENANT, QUEUE, FROM, TO, LIMIT, CURSOR];
-const JOB_RUNS: &[Param] = &[STATE, DEAD, WAITING_FOR, FROM, TO, LIMIT, CURSOR];
-const LOG: &[Param] = &[
-    param("attempt", "Of this attempt; of all."),
-    param(
-        "follow",
-        "`true`: waits up to 20 seconds for more, and gives a `next_cursor` as long as there may be more.",
-    ),
-    LIMIT,
-    CURSOR,
-];
-const ERROR: Param = param("error", "The error of the last attempt has this code, such as `connect_failed`.");
-const LABEL: Param = param("label", "`name=value`: of jobs with this label.");
-const DEAD_LIST: &[Param] = &[JOB, TYPE, QUEUE, FROM, TO, ERROR, LABEL, TENANT, LIMIT, CURSOR];
-const DEAD_GROUPS: &[Param] = &[JOB, TYPE, QUEUE, FROM, TO, ERROR, LABEL, TENANT, CURSOR];
-const LEDGER: &[Param] = &[
-    param("from", "Slots at or after; with `from` or `to` every slot is accounted for, also those that ran."),
-    param("to", "Slots before; now."),
-    LIMIT,
-    CURSOR,
-];
-const WHY: &[Param] = &[param(
-    "at",
-    "The time that is asked about: RFC 3339, epoch seconds, or `2026-12-24T18:00` on the clock of the job; \
-     the latest slot.",
-)];
-const OPERATION_LIST: &[Param] =
-    &[param("state", "`running`, `succeeded`, `failed` or `cancelled`."), LIMIT, CURSOR];
-const FORECAST: &[Param] = &[
-    param("from", "From when on: RFC 3339 or epoch seconds; now."),
-    param("to", "To when, at most 31 days later; an hour later."),
-    param("resolution", "The length of a bucket, as `PT1M`; at most 1440 buckets. What gives 60 at most."),
-    param(
-        "by",
-        "What groups are told apart by: `tenant`, `type` and `target`, with commas between; all three.",
-    ),
-    param("groups", "How many groups are told apart, 0 to 100; 20. The others are one."),
-    TENANT,
-];
-const UPCOMING: &[Param] = &[param("from", "Slots after this time; now."), LIMIT];
 
 /// Every route.
 pub static TABLE: &[Endpoint] = &[
@@ -197,8 +145,14 @@ pub static TABLE: &[Endpoint] = &[
         .gives(200, json::<Version>())
         .by(|| get(meta::version)),
     on("GET", "/v1/openapi.json", Needs::Nothing, "Gives this document")
-        .gives(200, text())
+        .gives(200, any_json())
         .by(|| get(meta::openapi)),
+    on("GET", "/docs", Needs::Nothing, "Shows this document as a page")
+        .gives(200, written("text/html"))
+        .by(|| get(docs::page)),
+    on("GET", "/docs/style.css", Needs::Nothing, "Says how that page looks")
+        .gives(200, written("text/css"))
+        .by(|| get(docs::style)),
     on("POST", "/v1/jobs", Needs::Operator, "Registers a job")
         .takes(json::<JobSpec>())
         .gives(201, json::<Job>())
@@ -246,31 +200,41 @@ pub static TABLE: &[Endpoint] = &[
     .or_gives(200, json::<BulkPreview>())
     .by(|| post(many::edit)),
     on("GET", "/v1/jobs/key/{key}", Needs::Viewer, "Reads the job with a key")
+        .versioned()
         .gives(200, json::<Job>())
         .by(|| get(jobs::get_by_key)),
     on("PUT", "/v1/jobs/key/{key}", Needs::Operator, "Registers the job with a key, or changes it")
+        .versioned()
         .takes(json::<JobSpec>())
         .gives(200, json::<Job>())
         .or_gives(201, json::<Job>())
         .by(|| put(jobs::upsert)),
-    on("GET", "/v1/jobs/{id}", Needs::Viewer, "Reads a job").gives(200, json::<Job>()).by(|| get(jobs::get)),
+    on("GET", "/v1/jobs/{id}", Needs::Viewer, "Reads a job")
+        .versioned()
+        .gives(200, json::<Job>())
+        .by(|| get(jobs::get)),
     on("PUT", "/v1/jobs/{id}", Needs::Operator, "Replaces what a job's owner asked for")
+        .versioned()
         .query(&[PENDING])
         .takes(json::<JobSpec>())
         .gives(200, json::<Job>())
         .by(|| put(jobs::put)),
     on("PATCH", "/v1/jobs/{id}", Needs::Operator, "Changes a job by a JSON merge patch (RFC 7396)")
+        .versioned()
         .query(&[PENDING])
         .takes(json::<JobSpec>())
         .gives(200, json::<Job>())
         .by(|| patch(jobs::patch)),
     on("DELETE", "/v1/jobs/{id}", Needs::Operator, "Deletes a job; its history stays until it expires")
+        .versioned()
         .by(|| delete(jobs::delete)),
     on("POST", "/v1/jobs/{id}/pause", Needs::Operator, "Pauses a job, until it is resumed or until a time")
+        .versioned()
         .takes(json::<Pause>())
         .gives(200, json::<Job>())
         .by(|| post(jobs::pause)),
     on("POST", "/v1/jobs/{id}/resume", Needs::Operator, "Resumes a job; the slots in between are skipped")
+        .versioned()
         .gives(200, json::<Job>())
         .by(|| post(jobs::resume)),
     on("POST", "/v1/jobs/{id}/trigger", Needs::Operator, "Runs a job now")
@@ -319,7 +283,7 @@ pub static TABLE: &[Endpoint] = &[
         Needs::Viewer,
         "Lists batches in the order of their jobs' ids, at most 50 at a time",
     )
-    .query(&[LIMIT, CURSOR])
+    .query(PAGE)
     .gives(200, page_of::<Batch>())
     .by(|| get(batches::list)),
     on("GET", "/v1/batches/{id}", Needs::Viewer, "Reads a batch, and counts the items of its newest slot")
@@ -491,10 +455,11 @@ pub static TABLE: &[Endpoint] = &[
         .gives(200, json::<Forecast>())
         .by(|| get(forecast::get)),
     on("GET", "/v1/calendars", Needs::Viewer, "Lists calendars by name")
-        .query(&[LIMIT, CURSOR])
+        .query(PAGE)
         .gives(200, page_of::<Calendar>())
         .by(|| get(calendars::list)),
     on("GET", "/v1/calendars/{name}", Needs::Viewer, "Reads a calendar")
+        .versioned()
         .gives(200, json::<Calendar>())
         .by(|| get(calendars::get)),
     on(
@@ -503,11 +468,13 @@ pub static TABLE: &[Endpoint] = &[
         Needs::Operator,
         "Sets a calendar; the jobs that use it are planned anew, as an operation",
     )
+    .versioned()
     .takes(json::<CalendarSpec>())
     .gives(200, json::<Calendar>())
     .or_gives(201, json::<Calendar>())
     .by(|| put(calendars::put)),
     on("DELETE", "/v1/calendars/{name}", Needs::Operator, "Deletes a calendar that no job uses")
+        .versioned()
         .by(|| delete(calendars::delete)),
     on("GET", "/v1/nodes", Needs::Admin, "Lists the live nodes of the cluster")
         .for_all()
@@ -531,16 +498,19 @@ pub static TABLE: &[Endpoint] = &[
         .gives(200, page_of::<Limit>())
         .by(|| get(limits::list)),
     on("GET", "/v1/limits/{name}", Needs::Admin, "Reads a limit")
+        .versioned()
         .for_all()
         .gives(200, json::<Limit>())
         .by(|| get(limits::get)),
     on("PUT", "/v1/limits/{name}", Needs::Admin, "Sets a limit, which counts within two seconds")
+        .versioned()
         .for_all()
         .takes(json::<LimitSpec>())
         .gives(201, json::<Limit>())
         .or_gives(200, json::<Limit>())
         .by(|| put(limits::put)),
     on("DELETE", "/v1/limits/{name}", Needs::Admin, "Deletes a limit; who waits for it goes on")
+        .versioned()
         .for_all()
         .by(|| delete(limits::delete)),
     on("GET", "/v1/breakers", Needs::Admin, "Lists the targets and jobs that are left alone")
@@ -554,17 +524,20 @@ pub static TABLE: &[Endpoint] = &[
         .gives(200, page_of::<Alert>())
         .by(|| get(alerts::list)),
     on("GET", "/v1/alerts/{name}", Needs::Viewer, "Reads an alert")
+        .versioned()
         .gives(200, json::<Alert>())
         .by(|| get(alerts::get)),
     on("PUT", "/v1/alerts/{name}", Needs::Operator, "Sets an alert, for what happens from now on")
+        .versioned()
         .takes(json::<AlertSpec>())
         .gives(201, json::<Alert>())
         .or_gives(200, json::<Alert>())
         .by(|| put(alerts::put)),
     on("DELETE", "/v1/alerts/{name}", Needs::Operator, "Deletes an alert, with its alarms")
+        .versioned()
         .by(|| delete(alerts::delete)),
     on("GET", "/v1/alarms", Needs::Viewer, "Lists what is raised now, and since when")
-        .query(&[LIMIT, CURSOR])
+        .query(PAGE)
         .gives(200, page_of::<Alarm>())
         .by(|| get(alerts::alarms)),
     on("POST", "/v1/keys", Needs::Admin, "Creates a key, and shows it this once")
@@ -602,6 +575,7 @@ pub static TABLE: &[Endpoint] = &[
         Needs::Viewer,
         "Reads what holds for jobs of a tenant that do not say",
     )
+    .versioned()
     .gives(200, json::<JobDefaults>())
     .by(|| get(tenants::defaults)),
     on(
@@ -610,10 +584,12 @@ pub static TABLE: &[Endpoint] = &[
         Needs::Admin,
         "Sets it, for jobs that are registered or replaced from then on",
     )
+    .versioned()
     .takes(json::<JobDefaults>())
     .gives(200, json::<JobDefaults>())
     .by(|| put(tenants::put_defaults)),
     on("DELETE", "/v1/tenants/{name}/defaults", Needs::Admin, "Takes it away; jobs keep what they have")
+        .versioned()
         .by(|| delete(tenants::delete_defaults)),
 ];
 
@@ -659,7 +635,9 @@ pub fn router(state: State) -> Router {
 
 /// What a node answers that has no API: whether it lives and can work, and its metrics.
 pub fn probes(state: State) -> Router {
-    routes(state, |endpoint| !endpoint.path.starts_with("/v1/") && !endpoint.path.starts_with("/punctual."))
+    routes(state, |endpoint| {
+        !["/v1/", "/docs", "/punctual."].iter().any(|start| endpoint.path.starts_with(start))
+    })
 }
 
 fn routes(state: State, has: fn(&Endpoint) -> bool) -> Router {

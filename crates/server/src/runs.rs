@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::extract::Path;
 use punctual_api::page::Page;
 use punctual_api::read;
 use punctual_api::run::{Run, RunAnswer, RunLogLine, RunSummary};
@@ -15,7 +14,7 @@ use punctual_engine::log::LogQuery;
 
 use crate::access::{Caller, Role};
 use crate::answer::Answer;
-use crate::call::{Call, Text};
+use crate::call::{Call, Path, Text};
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::jobs::{job_id, shorten};
@@ -35,7 +34,8 @@ pub(crate) const STATES: [(&str, &str); 7] = [
     ("missed", "missed"),
 ];
 
-const WAITING_FOR: [(&str, WaitingFor); 6] = [
+/// What a run can wait for.
+pub(crate) const WAITING_FOR: [(&str, WaitingFor); 6] = [
     ("time", WaitingFor::Time),
     ("capacity", WaitingFor::Capacity),
     ("retry", WaitingFor::Retry),
@@ -74,7 +74,7 @@ pub(crate) async fn named_tenant_of(
     }
 }
 
-pub(crate) async fn list_of_job(mut call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn list_of_job(mut call: Call, Path(id): Path) -> Outcome {
     let job = job_id(&id)?;
     let mut filter = filter(&mut call);
     filter.job = Some(job);
@@ -119,7 +119,7 @@ pub(crate) async fn summaries(call: &Call, runs: &[domain::Run]) -> Result<Vec<R
     Ok(summaries)
 }
 
-pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn get(call: Call, Path(id): Path) -> Outcome {
     call.query.check()?;
     let detail = call.shared.engine.run(call.tenant, run_id(&id)?).await?;
     let summary = summaries(&call, std::slice::from_ref(&detail.run)).await?.into_iter().next();
@@ -138,9 +138,9 @@ pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
 /// How long somebody who follows is kept waiting, as long as a worker that claims.
 const FOLLOW: Duration = Duration::from_secs(20);
 
-pub(crate) async fn log(mut call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn log(mut call: Call, Path(id): Path) -> Outcome {
     let follows = call.query.parsed::<bool>("follow", "`true` or `false`").unwrap_or(false);
-    let attempt = call.query.parsed::<u32>("attempt", "the number of an attempt");
+    let attempt = call.query.whole("attempt", 1..=u32::MAX, "the number of an attempt");
     let page = call.query.page::<Place>();
     call.query.check()?;
     let after = page.after.unwrap_or_default();
@@ -150,7 +150,7 @@ pub(crate) async fn log(mut call: Call, Path(id): Path<String>) -> Outcome {
     Ok(Answer::ok(&Page { items, next_cursor: page.next.map(|next| next.encode()) }))
 }
 
-pub(crate) async fn cancel(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn cancel(call: Call, Path(id): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let id = run_id(&id)?;
     once(&call, &text, async {
@@ -160,7 +160,7 @@ pub(crate) async fn cancel(call: Call, Path(id): Path<String>, Text(text): Text)
     .await
 }
 
-pub(crate) async fn retry(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn retry(call: Call, Path(id): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let id = run_id(&id)?;
     once(&call, &text, async {
@@ -171,7 +171,7 @@ pub(crate) async fn retry(call: Call, Path(id): Path<String>, Text(text): Text) 
     .await
 }
 
-pub(crate) async fn answer(call: Call, Path(id): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn answer(call: Call, Path(id): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let id = run_id(&id)?;
     let answer = read::read::<RunAnswer>(&text)?.to_domain()?;

@@ -10,8 +10,9 @@ use punctual_api::read::{CheckTarget, Rules};
 use punctual_domain::TenantId;
 use punctual_engine::Engine;
 
-use crate::access::Access;
+use crate::access::{Access, Caller};
 use crate::error::Error;
+use crate::rate::{Callers, Left};
 
 /// What the binary hands to [`crate::router`].
 #[derive(Clone)]
@@ -53,6 +54,8 @@ pub struct Limits {
     pub payload_max: usize,
     /// Bytes of all headers together.
     pub headers_max: usize,
+    /// Requests of one caller in a second; 0 for as many as they like.
+    pub requests_per_second: u32,
 }
 
 impl Default for Limits {
@@ -63,6 +66,7 @@ impl Default for Limits {
             line_max: BODY_MAX,
             payload_max: PAYLOAD_MAX,
             headers_max: 32 << 10,
+            requests_per_second: 0,
         }
     }
 }
@@ -83,6 +87,7 @@ pub(crate) struct Shared(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) given: State,
     tenants: Mutex<HashMap<TenantId, Arc<str>>>,
+    callers: Callers,
 }
 
 impl std::ops::Deref for Shared {
@@ -95,7 +100,7 @@ impl std::ops::Deref for Shared {
 
 impl Shared {
     pub(crate) fn new(given: State) -> Self {
-        Shared(Arc::new(Inner { given, tenants: Mutex::default() }))
+        Shared(Arc::new(Inner { given, tenants: Mutex::default(), callers: Callers::default() }))
     }
 
     /// What a job is checked against.
@@ -105,6 +110,13 @@ impl Shared {
             payload_max: self.limits.payload_max,
             check_target: self.check_target.as_deref(),
         }
+    }
+
+    /// Takes a request from what its caller may make; nothing if they may make as many as they like.
+    pub(crate) fn take_request(&self, caller: &Caller) -> Option<Left> {
+        let per_second = self.limits.requests_per_second;
+        let key = caller.pass.map(|pass| pass.id);
+        (per_second > 0).then(|| self.0.callers.take(key, per_second, self.engine.now()))
     }
 
     /// The tenant with a name. Tenants are never renamed, so what was read once stays true.

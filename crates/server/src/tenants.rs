@@ -1,6 +1,5 @@
 //! Tenants: listed, created, and what holds for their jobs.
 
-use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::defaults::{JobDefaults, read_defaults};
 use punctual_api::page::Page;
@@ -8,8 +7,9 @@ use punctual_api::read;
 use punctual_api::tenant::{Tenant, TenantSpec};
 use punctual_domain::{Document, TenantId, TenantName};
 
+use crate::alerts::{expected, number};
 use crate::answer::Answer;
-use crate::call::{Call, Text};
+use crate::call::{Call, Path, Text};
 use crate::error::Error;
 use crate::once::once;
 
@@ -45,17 +45,17 @@ fn shown(call: &Call, tenant: &punctual_domain::Tenant) -> Tenant {
     Tenant::new(tenant, engine.pending(tenant.id).tenant, engine.caps().tenant)
 }
 
-pub(crate) async fn defaults(call: Call, Path(name): Path<String>) -> Outcome {
+pub(crate) async fn defaults(call: Call, Path(name): Path) -> Outcome {
     call.query.check()?;
     let tenant = own(&call, &name).await?;
     match call.shared.engine.defaults(tenant).await? {
-        Some(document) => Ok(shown_defaults(&document)),
+        Some(document) => Ok(call.has(number(document.version)).unwrap_or_else(|| shown_defaults(&document))),
         None => Ok(Answer::ok(&JobDefaults::default())),
     }
 }
 
 /// The same again is the same: no key is needed to repeat it.
-pub(crate) async fn put_defaults(call: Call, Path(name): Path<String>, Text(text): Text) -> Outcome {
+pub(crate) async fn put_defaults(call: Call, Path(name): Path, Text(text): Text) -> Outcome {
     call.query.check()?;
     let (tenant, expected) = (own(&call, &name).await?, expected(&call)?);
     let defaults = read_defaults(&text, &call.shared.rules())?;
@@ -64,7 +64,7 @@ pub(crate) async fn put_defaults(call: Call, Path(name): Path<String>, Text(text
     Ok(document.as_ref().map_or_else(|| Answer::ok(&defaults), shown_defaults))
 }
 
-pub(crate) async fn delete_defaults(call: Call, Path(name): Path<String>) -> Outcome {
+pub(crate) async fn delete_defaults(call: Call, Path(name): Path) -> Outcome {
     call.query.check()?;
     let (tenant, expected) = (own(&call, &name).await?, expected(&call)?);
     call.shared.engine.put_defaults(tenant, None, expected).await?;
@@ -82,12 +82,8 @@ async fn own(call: &Call, name: &str) -> Result<TenantId, Error> {
     }
 }
 
-fn expected(call: &Call) -> Result<Option<u64>, Error> {
-    Ok(call.expected()?.map(|version| version.0.into()))
-}
-
 fn shown_defaults(document: &Document) -> Answer {
     // What is stored was written from this type; if a later version wrote more, the rest is its own.
     let defaults: JobDefaults = serde_json::from_str(&document.body).unwrap_or_default();
-    Answer::ok(&defaults).version(u32::try_from(document.version).unwrap_or(u32::MAX))
+    Answer::ok(&defaults).version(number(document.version))
 }

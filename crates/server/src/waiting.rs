@@ -21,9 +21,8 @@ pub fn waiting(health: Arc<dyn Health>) -> Router {
         .route("/readyz", get(ready))
         .fallback(not_started)
         .layer(axum::middleware::map_response(|mut response: Response| async {
-            // Nothing was asked of an engine, so nothing has a name but what the caller gave.
             let id = response.extensions_mut().remove::<HeaderValue>();
-            front::finish(&mut response, id.unwrap_or(HeaderValue::from_static("none")));
+            front::finish(&mut response, id.unwrap_or_else(front::early_id));
             response
         }))
         .with_state(health)

@@ -1,6 +1,5 @@
 //! Workers that pull: they claim, give signs of life, report, and are listed. What gRPC shares with REST is here too.
 
-use axum::extract::Path;
 use http::StatusCode;
 use punctual_api::duration::Duration;
 use punctual_api::page::Page;
@@ -19,7 +18,7 @@ use punctual_engine::{Engine, Error as EngineError};
 
 use crate::access::Role;
 use crate::answer::Answer;
-use crate::call::{Call, LongText, Text};
+use crate::call::{Call, LongText, Path, Text};
 use crate::error::Error;
 use crate::jobs::shorten;
 use crate::state::Shared;
@@ -61,7 +60,7 @@ pub(crate) fn about(claim: ReadClaim, tenant: TenantId, engine: &Engine) -> Abou
     }
 }
 
-pub(crate) async fn heartbeat(call: Call, Path(id): Path<String>, LongText(text): LongText) -> Outcome {
+pub(crate) async fn heartbeat(call: Call, Path(id): Path, LongText(text): LongText) -> Outcome {
     call.query.check()?;
     let beat = read::read::<WorkerHeartbeat>(&text)?.to_domain()?;
     Ok(Answer::ok(&beat_outside(&call.shared.engine, call.tenant, worker_id(&id)?, beat).await?))
@@ -108,7 +107,7 @@ pub(crate) async fn beaten(
     Ok(HeartbeatAnswer { cancelled: named(answer.cancelled), not_held: named(answer.not_held) })
 }
 
-pub(crate) async fn results(call: Call, Path(id): Path<String>, LongText(text): LongText) -> Outcome {
+pub(crate) async fn results(call: Call, Path(id): Path, LongText(text): LongText) -> Outcome {
     call.query.check()?;
     let worker = worker_id(&id)?;
     let (names, ends) = reported(&read::read::<Results>(&text)?)?;
@@ -169,7 +168,7 @@ pub(crate) async fn present(shared: &Shared, tenant: Option<TenantId>) -> Result
     Ok(items)
 }
 
-pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn get(call: Call, Path(id): Path) -> Outcome {
     call.query.check()?;
     let worker = worker_id(&id)?;
     let is_bound = call.caller.tenant.is_some() || call.caller.role != Role::Admin;
@@ -181,7 +180,7 @@ pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
     Ok(Answer::ok(&Worker::new(&present, &tenant)))
 }
 
-pub(crate) async fn dismiss(call: Call, Path(id): Path<String>) -> Outcome {
+pub(crate) async fn dismiss(call: Call, Path(id): Path) -> Outcome {
     call.query.check()?;
     call.shared.engine.dismiss(call.tenant, worker_id(&id)?).await?;
     Ok(Answer::empty(StatusCode::NO_CONTENT))

@@ -10,7 +10,7 @@ const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../api/openapi.jso
 fn the_committed_document_is_current() {
     let document = document();
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
-        std::fs::write(COMMITTED, &document).unwrap();
+        std::fs::write(COMMITTED, document).unwrap();
     }
     let committed = std::fs::read_to_string(COMMITTED).unwrap_or_default();
     assert!(
@@ -21,7 +21,7 @@ fn the_committed_document_is_current() {
 
 #[test]
 fn the_document_has_every_route_and_every_schema_it_names() {
-    let document: Value = serde_json::from_str(&document()).unwrap();
+    let document: Value = serde_json::from_str(document()).unwrap();
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
     for endpoint in TABLE {
         let operation = &document["paths"][endpoint.path][endpoint.method.to_lowercase()];
@@ -52,7 +52,7 @@ fn references(value: &Value, found: &mut Vec<String>) {
 
 #[test]
 fn a_list_is_of_what_it_says() {
-    let document: Value = serde_json::from_str(&document()).unwrap();
+    let document: Value = serde_json::from_str(document()).unwrap();
     let items = |path: &str| {
         let schema =
             &document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"];

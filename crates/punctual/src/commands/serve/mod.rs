@@ -71,7 +71,9 @@ fn start_log(config: &Config) -> Result<(), Failure> {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match config.log_format {
         LogFormat::Pretty => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).with_current_span(false).init(),
+        LogFormat::Json => {
+            log.json().flatten_event(true).with_current_span(true).with_span_list(false).init()
+        }
     }
     Ok(())
 }
@@ -102,7 +104,7 @@ async fn serve(config: Config, tzdb: Arc<Tzdb>, is_demo: bool) -> Result<()> {
         metrics: running.metrics(),
         check_target: Some(check_target(policy)),
         has_mail: config.smtp_url.is_some(),
-        limits: Limits::default(),
+        limits: Limits { requests_per_second: config.requests_per_second, ..Limits::default() },
     };
     let demo = match is_demo {
         true => Some(demo::start(running.engine()).await?),
