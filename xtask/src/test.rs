@@ -76,8 +76,8 @@ pub(crate) fn run() -> Result<()> {
     chaos::run_built(&["--seed".into(), "5".into()])
 }
 
-/// Clients in other languages, and all of them together, which needs what the others have built; each has a script that installs what it needs and fails if anything is wrong.
-const CLIENTS: [&str; 3] = ["python", "typescript", "together"];
+/// Clients in other languages, all of them together, which needs what the others have built, and one that makes up its requests from the OpenAPI document; each has a script that installs what it needs and fails if anything is wrong.
+const CLIENTS: [&str; 4] = ["python", "typescript", "together", "schemathesis"];
 
 /// Runs the tests of a client against the binary that the tests have built.
 fn clients(name: &str) -> Result<()> {

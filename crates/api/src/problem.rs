@@ -117,6 +117,8 @@ macro_rules! codes {
 codes! {
     /// The body is not JSON.
     MalformedJson = "malformed_json", "The body is not JSON";
+    /// The message of gRPC is not one.
+    MalformedMessage = "malformed_message", "The message cannot be read";
     /// The body is not what this route takes.
     WrongContentType = "wrong_content_type", "The body has another media type";
     /// A body is longer than it may be.

@@ -21,6 +21,7 @@ const HTTP_STATUS: &str = "http_status";
 fn code(code: Code) -> tonic::Code {
     match code {
         Code::MalformedJson
+        | Code::MalformedMessage
         | Code::WrongContentType
         | Code::InvalidRequest
         | Code::IdempotencyKeyReused

@@ -23,6 +23,8 @@ pub(crate) enum Error {
     BodyTooLarge { max: usize },
     /// The headers are too large.
     HeadersTooLarge { max: usize },
+    /// A message of gRPC that is none.
+    MessageMalformed(String),
     /// The body broke off.
     BodyBroken(String),
     /// A media type that this route does not take.
@@ -60,7 +62,7 @@ pub(crate) enum Error {
 /// The status of a code. Nothing else decides one.
 fn status(code: Code) -> StatusCode {
     match code {
-        Code::MalformedJson => StatusCode::BAD_REQUEST,
+        Code::MalformedJson | Code::MalformedMessage => StatusCode::BAD_REQUEST,
         Code::Unauthenticated
         | Code::KeyMalformed
         | Code::KeyUnknown
@@ -134,6 +136,10 @@ impl Error {
                 new(Code::HeadersTooLarge, format!("the headers are larger than {max} bytes"))
             }
             Error::BodyBroken(reason) => new(Code::MalformedJson, format!("the body broke off: {reason}")),
+            Error::MessageMalformed(reason) => new(
+                Code::MalformedMessage,
+                format!("{reason}; send what `punctual.proto` describes, which reflection gives as well"),
+            ),
             Error::WrongContentType(reason) => new(Code::WrongContentType, reason.clone()),
             Error::KeyReused => {
                 let reason = "this `Idempotency-Key` came with another request before; take a new key for a new request";

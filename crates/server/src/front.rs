@@ -33,12 +33,22 @@ pub(crate) async fn front(State(shared): State<Shared>, mut request: Request, ne
             next.run(request).instrument(span).await
         }
     };
+    if is_grpc && let Some(reason) = unread(&response) {
+        response = Error::MessageMalformed(reason).into_response();
+    }
     if is_grpc && let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         problem.instance = id.to_str().ok().map(|id| format!("urn:request:{id}"));
         response = punctual_rpc::status::of(&problem).into_http();
     }
     finish(&mut response, id);
     response
+}
+
+/// Why a message of gRPC could not be read. What reads them calls that internal, though it is the caller's; what is ours has details.
+fn unread(response: &Response) -> Option<String> {
+    let status = tonic::Status::from_header_map(response.headers())?;
+    let is_ours = punctual_rpc::status::problem(&status).is_some();
+    (status.code() == tonic::Code::Internal && !is_ours).then(|| status.message().to_string())
 }
 
 /// HTTP/2 names the host in another place than HTTP/1.1; who may call is decided by one.

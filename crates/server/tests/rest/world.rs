@@ -124,7 +124,17 @@ impl World {
         world
     }
 
+    /// A world in which a caller may make so many requests a second.
+    pub(crate) async fn of_rate(requests_per_second: u32) -> Self {
+        let limits = Limits { requests_per_second, ..Limits::default() };
+        World::with_limits(|_| Arc::new(Loopback), limits).await
+    }
+
     async fn with(access: impl FnOnce(&Engine) -> Arc<dyn Access>) -> Self {
+        World::with_limits(access, Limits::default()).await
+    }
+
+    async fn with_limits(access: impl FnOnce(&Engine) -> Arc<dyn Access>, limits: Limits) -> Self {
         let store = Arc::new(Memory::new(16));
         let clock = Arc::new(ManualClock::new(at("12:00:00")));
         let entropy = Arc::new(Counter::default());
@@ -150,7 +160,7 @@ impl World {
             metrics: Arc::new(|| "punctual_up 1\n".into()),
             check_target: Some(check_target),
             has_mail: true,
-            limits: Limits::default(),
+            limits,
         };
         let epochs = Epochs::new(acquired);
         World { engine, clock, health, epochs, router: router(state), store, worker }
