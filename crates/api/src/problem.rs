@@ -149,6 +149,10 @@ codes! {
     RunNotFound = "run_not_found", "No such run";
     /// No such tenant.
     TenantNotFound = "tenant_not_found", "No such tenant";
+    /// The tenant is suspended.
+    TenantSuspended = "tenant_suspended", "The tenant is suspended";
+    /// The tenant may not have more.
+    QuotaExceeded = "quota_exceeded", "A quota of the tenant is reached";
     /// No such worker.
     WorkerNotFound = "worker_not_found", "No such worker";
     /// A broadcast that nobody would hear.

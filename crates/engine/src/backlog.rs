@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::TenantId;
-use punctual_domain::policy::backlog::{self, Caps, Full, Pending};
+use punctual_domain::policy::backlog::{self, Cap, Caps, Full, Pending};
 use punctual_store::{Backlog, Birth};
 
 use crate::engine::Engine;
@@ -64,6 +64,7 @@ impl Engine {
 
     /// A refusal that names the tenant.
     pub(crate) async fn too_many(&self, tenant: TenantId, full: Full) -> Result<Error, Error> {
+        let id = tenant;
         let known = lock(&self.intakes.names).get(&tenant).cloned();
         let tenant = match known {
             Some(name) => name,
@@ -75,6 +76,14 @@ impl Engine {
                 names.get(&tenant).cloned().unwrap_or_else(|| tenant.0.to_string().into())
             }
         };
+        if full.cap == Cap::Suspended {
+            let standing = self.standing(id);
+            return Ok(Error::TenantSuspended {
+                tenant,
+                state: standing.state.as_str(),
+                reason: standing.reason,
+            });
+        }
         self.metrics.refused_pending.inc();
         Ok(Error::TooManyPending { tenant, full })
     }
@@ -87,7 +96,10 @@ impl Intake<'_> {
             return Ok(0);
         }
         let store = &self.engine.store;
-        let caps = self.engine.caps();
+        let caps = self.engine.caps_of(tenant);
+        if !self.engine.tenancies.is_active(tenant) {
+            return Err(Full { cap: Cap::Suspended, most: 0, pending: store.pending(tenant).tenant });
+        }
         // Under one lock, so that no two take the last place: what others asked for is here until the store has counted it.
         let mut asked = lock(&self.engine.intakes.asked);
         let known = self.known.entry(tenant).or_insert_with(|| store.pending(tenant));

@@ -30,6 +30,7 @@ use crate::messages::TenantNames;
 use crate::metrics::Metrics;
 use crate::parts::Addressed;
 use crate::queues::{Latenesses, Plans};
+use crate::tenancy::Tenancies;
 use crate::timetables::Timetables;
 use crate::under_way::UnderWay;
 use crate::wake::Wakes;
@@ -61,6 +62,7 @@ pub struct Engine {
     pub(crate) addressed: Arc<Addressed>,
     pub(crate) suspects: Arc<Suspects>,
     pub(crate) keyring: Arc<Keyring>,
+    pub(crate) tenancies: Arc<Tenancies>,
     pub(crate) lease: Arc<OnceLock<Duration>>,
     /// What tokens of receivers are signed with.
     pub(crate) token_key: Arc<OnceLock<Key>>,
@@ -102,6 +104,7 @@ impl Engine {
             addressed: Arc::default(),
             suspects: Arc::default(),
             keyring: Arc::default(),
+            tenancies: Arc::default(),
             lease: Arc::default(),
             token_key: Arc::default(),
             draining: Arc::new(watch::Sender::new(false)),

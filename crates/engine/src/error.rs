@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use punctual_domain::id::{RunId, WorkerId};
 use punctual_domain::policy::backlog::{Cap, Full};
+use punctual_domain::tenant::Exceeded;
 use punctual_domain::{JobId, Version};
 use punctual_store::Subject;
 
@@ -197,6 +198,27 @@ pub enum Error {
         /// Which cap leaves no room.
         full: Full,
     },
+    /// The tenant is suspended, or deleted.
+    #[error("tenant `{tenant}` is {state}{}", because(reason.as_deref()))]
+    TenantSuspended {
+        /// Which.
+        tenant: Arc<str>,
+        /// How it stands.
+        state: &'static str,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// The tenant that always exists is neither suspended nor deleted.
+    #[error("tenant `default` is always there and cannot be {0}")]
+    TenantKept(&'static str),
+    /// A quota of the tenant would be exceeded.
+    #[error("{}", too_much(tenant, exceeded))]
+    QuotaExceeded {
+        /// Whose.
+        tenant: Arc<str>,
+        /// Which, and by how much.
+        exceeded: Exceeded,
+    },
     /// Too many limits would be for one run.
     #[error("at most {} limits may be for the same run", punctual_domain::policy::limit::RULES_MAX)]
     TooManyLimits,
@@ -248,12 +270,22 @@ impl Error {
     }
 }
 
+fn because(reason: Option<&str>) -> String {
+    reason.map(|reason| format!(": {reason}")).unwrap_or_default()
+}
+
+fn too_much(tenant: &str, exceeded: &Exceeded) -> String {
+    let Exceeded { quota, most, asked } = exceeded;
+    format!("tenant `{tenant}` may have {most} ({quota} of its quotas), and this makes {asked}")
+}
+
 fn too_many_pending(tenant: &str, full: &Full) -> String {
     let Full { cap, most, pending } = full;
     match cap {
         Cap::Tenant => {
             format!("{pending} runs of tenant `{tenant}` wait, and at most {most} may ({cap} of the server)")
         }
+        Cap::Suspended => format!("tenant `{tenant}` is suspended"),
         Cap::All => format!(
             "{pending} runs of all tenants wait, and at most {most} may ({cap} of the server), so that none of \
              tenant `{tenant}` is added"

@@ -294,6 +294,8 @@ impl Engine {
             None => self.catch_up(job, &plan.run, parts.len(), now),
         };
         let limits = self.limits_of(job);
+        // Nobody keeps room for what is not born.
+        let is_active = self.tenancies.is_active(job.tenant);
         let mut births: Vec<Birth> = match &operation {
             Some(_) => Vec::new(),
             None => {
@@ -304,9 +306,13 @@ impl Engine {
                 {
                     // What is for one worker alone waits until it asks.
                     let mut nobody = None;
-                    let room = if part.worker.is_none() { &mut *room } else { &mut nobody };
+                    let room = if part.worker.is_none() && is_active { &mut *room } else { &mut nobody };
                     let mut birth = birth(job, *slot, starts_at(*slot), room, now);
-                    if birth.available_at <= now && birth.claimed_by.is_none() && part.worker.is_none() {
+                    if birth.available_at <= now
+                        && birth.claimed_by.is_none()
+                        && part.worker.is_none()
+                        && is_active
+                    {
                         birth.claimed_by = pulled.take(&job.spec);
                     }
                     births.push(Birth {

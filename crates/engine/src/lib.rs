@@ -77,6 +77,7 @@ pub mod queues;
 pub mod reclaim;
 pub mod register;
 pub mod stay;
+pub mod tenancy;
 pub mod timetables;
 pub mod trigger;
 pub mod unwell;

@@ -32,6 +32,7 @@ use crate::pass::{Duty, chain, drive};
 use crate::placement::{CAPACITY, Keeper};
 use crate::reclaim::Reclaiming;
 use crate::retain::Retaining;
+use crate::tenancy::Standings;
 
 /// How long attempts stay with a worker that gives no sign of life, unless said otherwise.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
@@ -114,6 +115,7 @@ impl Node {
         // What is born from here on has the limits that are set, and what ends is held against the alerts that are.
         engine.read_rules().await?;
         engine.read_alerts().await?;
+        engine.read_tenancies().await?;
         // Whoever calls from here on is held against the keys that there are.
         engine.read_keys().await?;
         firing.spawn(Firing::new(Arc::clone(&engine), epochs_now).run(quiesced.clone()));
@@ -143,6 +145,8 @@ impl Node {
         others.spawn(drive(tallying, clock(), Vec::new(), stopped.clone()));
         let wakes = vec![Arc::clone(&engine.keyring.wakes)];
         others.spawn(drive(Keeping::new(Arc::clone(&engine)), clock(), wakes, stopped.clone()));
+        let standings = Standings { engine: Arc::clone(&engine) };
+        others.spawn(drive(standings, clock(), Vec::new(), stopped.clone()));
         others.spawn(drive(retaining, clock(), Vec::new(), stopped));
         Ok(Node { engine, id, keeper, quiesce, stop, firing, others })
     }

@@ -82,7 +82,11 @@ impl Engine {
         // A run of now is born leased to whoever waits for it.
         let mut pulled = Pulled::new(&self.desk);
         for (spec, request) in specs {
-            if let Err(error) = self.check_links(tenant, None, &spec).await {
+            let checked = match self.check_links(tenant, None, &spec).await {
+                Ok(()) => self.check_new(tenant, &spec).await,
+                wrong => wrong,
+            };
+            if let Err(error) = checked {
                 answers.push(Some(Err(error)));
                 continue;
             }
@@ -225,7 +229,14 @@ impl Engine {
         if !spec.links.is_empty() {
             self.check_links(tenant, Some(&self.find(tenant, id).await?.job), &spec).await?;
         }
+        self.check_quotas(tenant, &spec).await?;
         self.change(tenant, id, expected, |old, now| edit(old, spec.clone(), waiting, now)).await
+    }
+
+    /// Refuses a new job that its tenant may not have.
+    async fn check_new(&self, tenant: TenantId, spec: &Spec) -> Result<(), Error> {
+        self.check_quotas(tenant, spec).await?;
+        self.check_room_for_job(tenant).await
     }
 
     /// Creates the job with a key, or changes it. The second answer says whether it is new.

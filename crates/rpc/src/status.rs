@@ -26,7 +26,9 @@ fn code(code: Code) -> tonic::Code {
         | Code::InvalidRequest
         | Code::IdempotencyKeyReused
         | Code::HeadersTooLarge => tonic::Code::InvalidArgument,
-        Code::BodyTooLarge | Code::TooManyPending | Code::RateLimited => tonic::Code::ResourceExhausted,
+        Code::BodyTooLarge | Code::TooManyPending | Code::RateLimited | Code::QuotaExceeded => {
+            tonic::Code::ResourceExhausted
+        }
         Code::KeyTaken => tonic::Code::AlreadyExists,
         Code::VersionConflict => tonic::Code::Aborted,
         Code::WrongState
@@ -55,7 +57,7 @@ fn code(code: Code) -> tonic::Code {
         | Code::KeyExpired
         | Code::TokenInvalid
         | Code::TokenExpired => tonic::Code::Unauthenticated,
-        Code::Forbidden | Code::TokenOfAnotherRun => tonic::Code::PermissionDenied,
+        Code::Forbidden | Code::TokenOfAnotherRun | Code::TenantSuspended => tonic::Code::PermissionDenied,
         Code::Unavailable => tonic::Code::Unavailable,
         Code::Internal => tonic::Code::Internal,
     }

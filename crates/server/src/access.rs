@@ -18,9 +18,9 @@ pub use punctual_domain::key::Role;
 use punctual_engine::Engine;
 use punctual_engine::keys::{self, Pass};
 
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::fields;
-use crate::routes::Endpoint;
 use crate::state::Shared;
 
 /// What a route asks of its caller.

@@ -9,14 +9,15 @@ use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use http_body_util::BodyExt;
 use punctual_api::tenant;
+use punctual_domain::tenant::State;
 use punctual_domain::{TenantId, TenantName, Version};
 use punctual_engine::history::Subject;
 
 use crate::access::Caller;
 use crate::answer::Answer;
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::query::Query;
-use crate::routes::Endpoint;
 use crate::state::Shared;
 
 /// Longer keys are somebody's payload.
@@ -44,6 +45,10 @@ impl FromRequestParts<Shared> for Call {
             return Err(Error::Forbidden("this route is in no table".into())); // No gate, no way in.
         };
         let (tenant, tenant_name) = tenant_of(shared, &caller, &parts.headers).await?;
+        // Whoever executes something for it may end that.
+        if !endpoint.path.starts_with("/v1/workers/{id}") {
+            check_standing(shared, &caller, tenant, parts.method == Method::GET)?;
+        }
         Ok(Call {
             tenant,
             tenant_name,
@@ -80,6 +85,27 @@ pub(crate) async fn tenant_of(
         (None, named) => named.unwrap_or(TenantName::DEFAULT),
     };
     Ok((shared.tenant(name).await?, name.into()))
+}
+
+/// Refuses what is asked of a tenant that is suspended or deleted. Admins of all tenants may still look at it.
+pub(crate) fn check_standing(
+    shared: &Shared,
+    caller: &Caller,
+    tenant: TenantId,
+    is_read: bool,
+) -> Result<(), Error> {
+    let standing = shared.engine.standing(tenant);
+    let name = || shared.known_name(tenant);
+    match standing.state {
+        State::Active => Ok(()),
+        State::Suspended | State::Deleted if caller.tenant.is_none() && is_read => Ok(()),
+        State::Suspended => Err(Error::Engine(punctual_engine::Error::TenantSuspended {
+            tenant: name(),
+            state: standing.state.as_str(),
+            reason: standing.reason,
+        })),
+        State::Deleted => Err(Error::Engine(punctual_engine::Error::TenantNotFound(name().to_string()))),
+    }
 }
 
 impl Call {

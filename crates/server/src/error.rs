@@ -70,7 +70,9 @@ fn status(code: Code) -> StatusCode {
         | Code::KeyExpired
         | Code::TokenInvalid
         | Code::TokenExpired => StatusCode::UNAUTHORIZED,
-        Code::Forbidden | Code::TokenOfAnotherRun => StatusCode::FORBIDDEN,
+        Code::Forbidden | Code::TokenOfAnotherRun | Code::TenantSuspended | Code::QuotaExceeded => {
+            StatusCode::FORBIDDEN
+        }
         Code::JobNotFound
         | Code::BatchNotFound
         | Code::RunNotFound
@@ -227,6 +229,9 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::TokenOfAnotherRun(_) => Code::TokenOfAnotherRun,
         EngineError::AttemptOver { .. } => Code::AttemptOver,
         EngineError::TenantNotFound(_) => Code::TenantNotFound,
+        EngineError::TenantSuspended { .. } => Code::TenantSuspended,
+        EngineError::TenantKept(_) => Code::WrongState,
+        EngineError::QuotaExceeded { .. } => Code::QuotaExceeded,
         EngineError::KeyNotFound(_) => Code::KeyNotFound,
         EngineError::KeyBeyond(_) => Code::Forbidden,
         EngineError::KeyRefused(refused) => key_code(refused),
@@ -294,6 +299,12 @@ fn engine_problem(error: &EngineError) -> Problem {
         | EngineError::CalendarChanged { .. }
         | EngineError::Changed { .. } => "; read it again and repeat the change",
         EngineError::NoWorker(_) => "; start one, and ask again",
+        EngineError::TenantSuspended { .. } => {
+            "; an admin of all tenants lets it go on (`punctual tenant resume`)"
+        }
+        EngineError::QuotaExceeded { .. } => {
+            "; delete or lower something, or ask an admin of all tenants for more (`punctual tenant quotas`)"
+        }
         EngineError::KeyNotFound(_) => "; `GET /v1/keys` lists them",
         EngineError::KeyOver { .. } => "; create another",
         EngineError::WorkerLost(_) => "; it holds nothing: claim without `worker` to begin anew",

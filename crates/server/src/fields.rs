@@ -19,7 +19,8 @@ use utoipa::openapi::schema::ArrayItems;
 use utoipa::openapi::{RefOr, Schema};
 
 use crate::access::Needs;
-use crate::routes::{Endpoint, TABLE};
+use crate::endpoint::Endpoint;
+use crate::routes::TABLE;
 
 /// The name of the parameter.
 pub(crate) const NAME: &str = "fields";

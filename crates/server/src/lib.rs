@@ -17,6 +17,7 @@ mod cursor;
 mod dead_letters;
 mod docs;
 mod editor;
+mod endpoint;
 mod error;
 mod fields;
 mod forecast;
@@ -47,8 +48,9 @@ mod workers;
 
 pub use access::{Access, Caller, Denied, Keys, Loopback, Needs, Role};
 pub use editor::Editor;
+pub use endpoint::Endpoint;
 pub use openapi::document;
 pub use rate::PER_SECOND_MAX;
-pub use routes::{Endpoint, METHODS, TABLE, probes, router};
+pub use routes::{METHODS, TABLE, probes, router};
 pub use state::{Health, Limits, State};
 pub use waiting::waiting;

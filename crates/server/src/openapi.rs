@@ -19,9 +19,10 @@ use utoipa::openapi::{
 };
 
 use crate::access::Needs;
+use crate::endpoint::Endpoint;
 use crate::fields;
 use crate::param::{self, Kind};
-use crate::routes::{Endpoint, TABLE};
+use crate::routes::TABLE;
 use crate::shape::collect;
 
 /// The name of keys among the ways to say who calls.

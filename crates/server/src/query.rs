@@ -10,9 +10,9 @@ use punctual_api::read::unknown_name;
 use punctual_engine::history::PageRequest;
 
 use crate::cursor::Cursor;
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::fields;
-use crate::routes::Endpoint;
 
 /// The parameters of a request.
 #[derive(Debug)]

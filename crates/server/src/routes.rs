@@ -5,7 +5,7 @@
 
 use axum::Router;
 use axum::middleware;
-use axum::routing::{MethodRouter, delete, get, patch, post, put};
+use axum::routing::{delete, get, patch, post, put};
 use punctual_api::alert::{Alarm, Alert, AlertSpec};
 use punctual_api::backfill::{Backfill, BackfillSlots};
 use punctual_api::batch::{Batch, BatchRun, BatchSpec};
@@ -26,107 +26,25 @@ use punctual_api::operation::Operation;
 use punctual_api::queue::Queue;
 use punctual_api::report::{AttemptEnd, AttemptHeard, AttemptHeartbeat};
 use punctual_api::run::{RunAnswer, RunLogLine};
-use punctual_api::tenant::{Tenant, TenantSpec};
+use punctual_api::tenant::{Tenant, TenantQuotas, TenantSpec, TenantSuspension, TenantUsage};
 use punctual_api::worker::{
     Claim, Claimed, HeartbeatAnswer, ResultTaken, Results, ResultsTaken, Worker, WorkerHeartbeat,
 };
 use punctual_api::{Job, JobSpec, Run, RunSummary};
 
 use crate::access::{Needs, gate};
+use crate::endpoint::{Endpoint, on};
 use crate::grpc::Services;
 use crate::param::{
     CURSOR, DEAD_GROUPS, DEAD_LIST, FORECAST, JOB_LIST, JOB_RUNS, LEDGER, LIMIT, LOG, OPERATION_LIST, PAGE,
-    PENDING, Param, RUN_LIST, STATE, TENANT, UPCOMING, WHY,
+    PENDING, RUN_LIST, STATE, TENANT, UPCOMING, WHY,
 };
-use crate::shape::{Shape, any_json, json, list_of, ndjson, nothing, page_of, text, written};
+use crate::shape::{any_json, json, list_of, ndjson, page_of, text, written};
 use crate::state::{Shared, State};
 use crate::{
     alerts, batches, breakers, bulk, calendars, dead_letters, docs, forecast, front, import, jobs, keys,
     limits, many, meta, nodes, operations, queues, reports, runs, tenants, workers,
 };
-
-/// A route.
-#[derive(Debug)]
-pub struct Endpoint {
-    /// The method.
-    pub method: &'static str,
-    /// The path, with `{name}` where a value goes.
-    pub path: &'static str,
-    /// Who may call it.
-    pub needs: Needs,
-    /// It is about all tenants: a key of one does not open it, whatever its role.
-    pub is_for_all: bool,
-    /// What it does.
-    pub about: &'static str,
-    /// What it is about has a version: `ETag`, `If-Match`.
-    pub(crate) is_versioned: bool,
-    pub(crate) query: &'static [Param],
-    pub(crate) takes: Shape,
-    pub(crate) gives: (u16, Shape),
-    /// Another answer that is no refusal.
-    pub(crate) or_gives: Option<(u16, Shape)>,
-    handler: fn() -> MethodRouter<Shared>,
-}
-
-const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Endpoint {
-    let handler: fn() -> MethodRouter<Shared> = || get(meta::no_such_route);
-    Endpoint {
-        method,
-        path,
-        needs,
-        is_for_all: false,
-        about,
-        is_versioned: false,
-        query: &[],
-        takes: nothing(),
-        gives: (204, nothing()),
-        or_gives: None,
-        handler,
-    }
-}
-
-impl Endpoint {
-    const fn for_all(self) -> Self {
-        Endpoint { is_for_all: true, ..self }
-    }
-
-    const fn versioned(self) -> Self {
-        Endpoint { is_versioned: true, ..self }
-    }
-
-    const fn query(self, query: &'static [Param]) -> Self {
-        Endpoint { query, ..self }
-    }
-
-    const fn takes(self, takes: Shape) -> Self {
-        Endpoint { takes, ..self }
-    }
-
-    const fn gives(self, status: u16, shape: Shape) -> Self {
-        Endpoint { gives: (status, shape), ..self }
-    }
-
-    const fn or_gives(self, status: u16, shape: Shape) -> Self {
-        Endpoint { or_gives: Some((status, shape)), ..self }
-    }
-
-    const fn by(self, handler: fn() -> MethodRouter<Shared>) -> Self {
-        Endpoint { handler, ..self }
-    }
-
-    /// Whether whoever calls must show a key, as soon as there is one.
-    pub fn needs_key(&self) -> bool {
-        !matches!(self.needs, Needs::Nothing | Needs::Token)
-    }
-
-    /// What it is about: the first word of its path after the version.
-    pub(crate) fn noun(&self) -> &'static str {
-        match self.path.strip_prefix("/v1/").and_then(|rest| rest.split('/').next()) {
-            Some("version" | "openapi.json") | None => "server",
-            Some(noun) => noun,
-        }
-    }
-}
 
 /// Every route.
 pub static TABLE: &[Endpoint] = &[
@@ -569,6 +487,45 @@ pub static TABLE: &[Endpoint] = &[
         .gives(201, json::<Tenant>())
         .or_gives(200, json::<Tenant>())
         .by(|| post(tenants::create)),
+    on("GET", "/v1/tenants/{name}", Needs::Viewer, "Reads a tenant, and how it stands")
+        .gives(200, json::<Tenant>())
+        .by(|| get(tenants::get)),
+    on(
+        "DELETE",
+        "/v1/tenants/{name}",
+        Needs::Admin,
+        "Deletes a tenant: its keys at once, its jobs and runs as operations; its history stays until it expires",
+    )
+    .for_all()
+    .gives(202, json::<Operation>())
+    .by(|| delete(tenants::delete)),
+    on(
+        "POST",
+        "/v1/tenants/{name}/suspend",
+        Needs::Admin,
+        "Suspends a tenant: no slot fires, requests are refused, and open runs end, as an operation",
+    )
+    .for_all()
+    .takes(json::<TenantSuspension>())
+    .gives(202, json::<Operation>())
+    .by(|| post(tenants::suspend)),
+    on("POST", "/v1/tenants/{name}/resume", Needs::Admin, "Lets a suspended tenant go on")
+        .for_all()
+        .gives(200, json::<Tenant>())
+        .by(|| post(tenants::resume)),
+    on("GET", "/v1/tenants/{name}/usage", Needs::Viewer, "Says what a tenant uses now, and what it may")
+        .gives(200, json::<TenantUsage>())
+        .by(|| get(tenants::usage)),
+    on("GET", "/v1/tenants/{name}/quotas", Needs::Viewer, "Reads how much of everything a tenant may have")
+        .versioned()
+        .gives(200, json::<TenantQuotas>())
+        .by(|| get(tenants::quotas)),
+    on("PUT", "/v1/tenants/{name}/quotas", Needs::Admin, "Sets it, for what is asked for from then on")
+        .versioned()
+        .for_all()
+        .takes(json::<TenantQuotas>())
+        .gives(200, json::<TenantQuotas>())
+        .by(|| put(tenants::put_quotas)),
     on(
         "GET",
         "/v1/tenants/{name}/defaults",

@@ -142,6 +142,11 @@ impl Shared {
         Ok(self.tenants().get(&id).cloned().unwrap_or_else(|| "unknown".into()))
     }
 
+    /// The name of a tenant that was found by it.
+    pub(crate) fn known_name(&self, id: TenantId) -> Arc<str> {
+        self.tenants().get(&id).cloned().unwrap_or_else(|| "unknown".into())
+    }
+
     async fn read_tenants(&self) -> Result<(), Error> {
         let tenants = self.engine.tenants().await?;
         self.tenants().extend(tenants.into_iter().map(|tenant| (tenant.id, tenant.name.as_str().into())));

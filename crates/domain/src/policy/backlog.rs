@@ -49,17 +49,20 @@ pub enum Cap {
     Tenant,
     /// That of all.
     All,
+    /// None: the tenant is suspended.
+    Suspended,
 }
 
 impl Cap {
-    /// Both.
-    pub const ALL: [Cap; 2] = [Cap::Tenant, Cap::All];
+    /// All of them; a new one goes to the end.
+    pub const ALL: [Cap; 3] = [Cap::Tenant, Cap::All, Cap::Suspended];
 
     /// The word, as in the API and in the server's settings.
     pub fn as_str(self) -> &'static str {
         match self {
             Cap::Tenant => "tenant_pending_max",
             Cap::All => "pending_max",
+            Cap::Suspended => "tenant_suspended",
         }
     }
 }

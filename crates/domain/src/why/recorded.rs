@@ -568,10 +568,13 @@ pub(super) fn by_entry(facts: &Facts<'_>, tell: &Tell<'_>, entry: &LedgerEntry) 
                 ),
             )
         }
+        Fate::Throttled(Cap::Suspended) => {
+            (Reason::Throttled, format!("was throttled at {decided}: its tenant was suspended"))
+        }
         Fate::Throttled(cap) => {
             let whose = match cap {
                 Cap::Tenant => "of its tenant waited",
-                Cap::All => "waited in all",
+                Cap::All | Cap::Suspended => "waited in all",
             };
             (
                 Reason::Throttled,

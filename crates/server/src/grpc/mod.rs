@@ -12,7 +12,7 @@ use axum::routing::{MethodRouter, post_service};
 use punctual_rpc::v1::workers_server::WorkersServer;
 use tonic_health::pb::health_server::HealthServer;
 
-use crate::routes::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::state::Shared;
 
 /// The methods of gRPC by the names of their services, as routes.

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::outbound::{Outbound, WAITING_MAX};
 use super::stream::Session;
 use crate::access::Caller;
-use crate::call::tenant_of;
+use crate::call::{check_standing, tenant_of};
 use crate::error::Error;
 use crate::runs::named_tenant_of;
 use crate::state::Shared;
@@ -63,6 +63,7 @@ impl Workers for Service {
         request: Request<Streaming<v1::ClaimRequest>>,
     ) -> Result<Response<Outbound>, Status> {
         let (caller, tenant) = self.caller(&request).await?;
+        check_standing(&self.0, &caller, tenant, false).map_err(refused)?;
         let mut inbound = request.into_inner();
         let first = tokio::time::timeout(HELLO_MAX, inbound.message()).await;
         let Ok(Ok(Some(v1::ClaimRequest { message: Some(v1::claim_request::Message::Hello(hello)) }))) =

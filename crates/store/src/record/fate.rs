@@ -4,7 +4,7 @@ use punctual_domain::ledger::Fate;
 use punctual_domain::policy::backlog::Cap;
 
 /// A new one goes to the end.
-const FATES: [Fate; 10] = [
+const FATES: [Fate; 11] = [
     Fate::MissedCatchUp,
     Fate::MissedStartWindow,
     Fate::SkippedPause,
@@ -15,6 +15,7 @@ const FATES: [Fate; 10] = [
     Fate::Throttled(Cap::Tenant),
     Fate::Throttled(Cap::All),
     Fate::MissedNoWorker,
+    Fate::Throttled(Cap::Suspended),
 ];
 
 /// The number of a fate.

@@ -19,6 +19,7 @@ mod overlap;
 mod papers;
 mod policies;
 mod run;
+mod tenant;
 mod worker;
 
 pub use alert::{decode_alarm, decode_alert, encode_alarm, encode_alert};
@@ -32,6 +33,7 @@ pub use node::{decode_attendance, encode_attendance};
 pub use operation::{decode_operation, encode_operation};
 pub use papers::{decode_papers, encode_papers};
 pub use run::{RunHead, decode_run, encode_run};
+pub use tenant::{decode_standing, encode_standing};
 pub use worker::{decode_about, encode_about};
 
 use jiff::Timestamp;
