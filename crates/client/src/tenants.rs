@@ -3,7 +3,8 @@
 use http::Method;
 use punctual_api::Page;
 use punctual_api::defaults::JobDefaults;
-use punctual_api::tenant::{Tenant, TenantSpec};
+use punctual_api::operation::Operation;
+use punctual_api::tenant::{Tenant, TenantQuotas, TenantSpec, TenantSuspension, TenantUsage};
 use serde::Serialize;
 
 use crate::answer::Answer;
@@ -21,6 +22,49 @@ impl Client {
     /// All tenants.
     pub async fn tenants(&self) -> Result<Answer<Page<Tenant>>, Error> {
         self.call(Call::get("/v1/tenants")).await
+    }
+
+    /// A tenant, and how it stands.
+    pub async fn tenant(&self, tenant: &str) -> Result<Answer<Tenant>, Error> {
+        self.call(Call::get(of(tenant, ""))).await
+    }
+
+    /// Suspends a tenant: no slot fires, requests are refused, open runs end.
+    pub async fn suspend_tenant(
+        &self,
+        tenant: &str,
+        suspension: &TenantSuspension,
+    ) -> Result<Answer<Operation>, Error> {
+        self.call(Call::post(of(tenant, "/suspend")).body(suspension)?).await
+    }
+
+    /// Lets a suspended tenant go on.
+    pub async fn resume_tenant(&self, tenant: &str) -> Result<Answer<Tenant>, Error> {
+        self.call(Call::post(of(tenant, "/resume"))).await
+    }
+
+    /// Deletes a tenant; its jobs and runs go as operations.
+    pub async fn delete_tenant(&self, tenant: &str) -> Result<Answer<Operation>, Error> {
+        self.call(Call::new(Method::DELETE, of(tenant, ""))).await
+    }
+
+    /// What a tenant uses now, and what it may.
+    pub async fn tenant_usage(&self, tenant: &str) -> Result<Answer<TenantUsage>, Error> {
+        self.call(Call::get(of(tenant, "/usage"))).await
+    }
+
+    /// How much of everything a tenant may have.
+    pub async fn quotas(&self, tenant: &str) -> Result<Answer<TenantQuotas>, Error> {
+        self.call(Call::get(of(tenant, "/quotas"))).await
+    }
+
+    /// Sets how much of everything a tenant may have.
+    pub async fn put_quotas(
+        &self,
+        tenant: &str,
+        quotas: &TenantQuotas,
+    ) -> Result<Answer<TenantQuotas>, Error> {
+        self.call(Call::new(Method::PUT, of(tenant, "/quotas")).body(quotas)?).await
     }
 
     /// What holds for jobs of a tenant that do not say.
@@ -44,5 +88,9 @@ impl Client {
 }
 
 fn defaults_of(tenant: &str) -> String {
-    format!("/v1/tenants/{}/defaults", escaped(tenant))
+    of(tenant, "/defaults")
+}
+
+fn of(tenant: &str, what: &str) -> String {
+    format!("/v1/tenants/{}{what}", escaped(tenant))
 }

@@ -208,6 +208,9 @@ pub enum Error {
         /// Why.
         reason: Option<String>,
     },
+    /// The tenant was deleted.
+    #[error("tenant `{0}` was deleted, and its name is not given to another while its history is kept")]
+    TenantGone(String),
     /// The tenant that always exists is neither suspended nor deleted.
     #[error("tenant `default` is always there and cannot be {0}")]
     TenantKept(&'static str),

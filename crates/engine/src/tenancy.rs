@@ -138,7 +138,7 @@ impl Engine {
         let (standing, version) = self.read_standing(tenant).await?;
         match standing.state {
             State::Active => return Ok(standing),
-            State::Deleted => return Err(Error::WrongState { state: "deleted", action: "resumed" }),
+            State::Deleted => return Err(Error::TenantGone(self.tenant_name(tenant).await?.to_string())),
             State::Suspended => {}
         }
         let active = Standing { state: State::Active, reason: None, since: None, ..standing };
@@ -186,7 +186,7 @@ impl Engine {
         }
         let (standing, version) = self.read_standing(tenant).await?;
         if standing.state == State::Deleted && state != State::Deleted {
-            return Err(Error::WrongState { state: "deleted", action: "suspended" });
+            return Err(Error::TenantGone(self.tenant_name(tenant).await?.to_string()));
         }
         let since = standing.since.filter(|_| standing.state == state).or(Some(self.clock.now()));
         let reason = reason.or_else(|| standing.reason.clone().filter(|_| standing.state == state));

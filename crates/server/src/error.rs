@@ -230,7 +230,7 @@ fn engine_problem(error: &EngineError) -> Problem {
         EngineError::AttemptOver { .. } => Code::AttemptOver,
         EngineError::TenantNotFound(_) => Code::TenantNotFound,
         EngineError::TenantSuspended { .. } => Code::TenantSuspended,
-        EngineError::TenantKept(_) => Code::WrongState,
+        EngineError::TenantKept(_) | EngineError::TenantGone(_) => Code::WrongState,
         EngineError::QuotaExceeded { .. } => Code::QuotaExceeded,
         EngineError::KeyNotFound(_) => Code::KeyNotFound,
         EngineError::KeyBeyond(_) => Code::Forbidden,

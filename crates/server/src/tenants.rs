@@ -5,11 +5,12 @@ use punctual_api::defaults::{JobDefaults, read_defaults};
 use punctual_api::page::Page;
 use punctual_api::read;
 use punctual_api::tenant::{Tenant, TenantQuotas, TenantSpec, TenantSuspension, TenantUsage};
+use punctual_domain::tenant::State;
 use punctual_domain::{Document, TenantId, TenantName};
 
 use crate::alerts::{expected, number};
 use crate::answer::Answer;
-use crate::call::{Call, Path, Text, check_standing};
+use crate::call::{Call, Path, Text};
 use crate::error::Error;
 use crate::jobs::read_or_default;
 use crate::once::once;
@@ -24,7 +25,7 @@ pub(crate) async fn list(call: Call) -> Outcome {
     let may_see =
         |tenant: &&punctual_domain::Tenant| call.caller.tenant.as_ref().is_none_or(|own| *own == tenant.name);
     let is_there = |tenant: &&punctual_domain::Tenant| {
-        call.shared.engine.standing(tenant.id).state != punctual_domain::tenant::State::Deleted
+        call.shared.engine.standing(tenant.id).state != State::Deleted
     };
     let items: Vec<Tenant> =
         tenants.iter().filter(may_see).filter(is_there).map(|tenant| shown(&call, tenant)).collect();
@@ -40,7 +41,9 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
     once(&call, &text, async {
         let is_new = call.shared.tenant(name.as_str()).await.is_err();
         let tenant = call.shared.engine.put_tenant(&name).await?;
-        check_standing(&call.shared, &call.caller, tenant.id, true)?;
+        if call.shared.engine.standing(tenant.id).state == State::Deleted {
+            return Err(punctual_engine::Error::TenantGone(name.to_string()).into());
+        }
         let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
         Ok(Answer::new(status, &shown(&call, &tenant)))
     })
