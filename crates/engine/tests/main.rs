@@ -30,6 +30,7 @@ mod replica;
 mod restart;
 mod retention;
 mod sharing;
+mod tenancy;
 mod unknown;
 mod why;
 

@@ -24,9 +24,8 @@ pub(crate) async fn list(call: Call) -> Outcome {
     let tenants = call.shared.engine.tenants().await?;
     let may_see =
         |tenant: &&punctual_domain::Tenant| call.caller.tenant.as_ref().is_none_or(|own| *own == tenant.name);
-    let is_there = |tenant: &&punctual_domain::Tenant| {
-        call.shared.engine.standing(tenant.id).state != State::Deleted
-    };
+    let is_there =
+        |tenant: &&punctual_domain::Tenant| call.shared.engine.standing(tenant.id).state != State::Deleted;
     let items: Vec<Tenant> =
         tenants.iter().filter(may_see).filter(is_there).map(|tenant| shown(&call, tenant)).collect();
     Ok(Answer::ok(&Page { items, next_cursor: None }))

@@ -29,6 +29,7 @@ mod refused;
 mod reports;
 mod retention;
 mod sharing;
+mod tenants;
 mod unknown;
 mod walk;
 mod why;
