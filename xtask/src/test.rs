@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::{cargo, chaos, root, tidy, tools};
 
 /// Tests that say how much they did start their line with one of these.
-const COUNTS: [&str; 25] = [
+const COUNTS: [&str; 26] = [
     "documents:",
     "table:",
     "variants:",
@@ -37,6 +37,7 @@ const COUNTS: [&str; 25] = [
     "outage of the database:",
     "ended connections:",
     "promoted standby:",
+    "grpc:",
 ];
 
 pub(crate) fn run() -> Result<()> {

@@ -6,7 +6,6 @@
 //! tenant has goes in bounded steps, as operations.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,8 +17,7 @@ use punctual_domain::id::TenantId;
 use punctual_domain::job::Spec;
 use punctual_domain::operation::{self, Operation};
 use punctual_domain::policy::backlog::Caps;
-use punctual_domain::policy::gate::{Allowance, Rate};
-use punctual_domain::policy::limit::Rule;
+use punctual_domain::policy::limit::{Allowance, Rate, Rule};
 use punctual_domain::tenant::{Exceeded, Quotas, Standing, State};
 use punctual_store::record::{decode_standing, encode_standing};
 use punctual_store::{DocumentChange, Expected, JobFilter, PageRequest};
@@ -216,12 +214,11 @@ impl Engine {
     /// How many run at once and how fast is a limit like another, under a name that says whose.
     async fn put_quota_rule(&self, tenant: TenantId, quotas: &Quotas) -> Result<(), Error> {
         let name = format!("tenant:{}", self.tenant_name(tenant).await?);
-        let one = NonZeroU32::MIN;
         let rate = quotas.runs_per_second.map(|limit| Rate {
             limit,
             per: Duration::from_secs(1),
             // A second's worth at once: slots come together at the top of a minute.
-            burst: limit.max(one),
+            burst: limit,
         });
         let allowance = Allowance { max: quotas.concurrency, rate };
         if allowance == Allowance::default() {

@@ -50,7 +50,7 @@ fn no_slot_of_a_suspended_tenant_fires_and_each_is_accounted_for() {
     let slots: u64 = ledger
         .iter()
         .filter(|entry| entry.fate == Fate::Throttled(Cap::Suspended))
-        .map(|entry| u64::from(entry.slots))
+        .map(|entry| entry.slots)
         .sum();
     assert_eq!(slots, 3, "{ledger:?}");
     let asked = block_on(world.engine.trigger(tenant, job, None, None));

@@ -32,7 +32,7 @@ pub(crate) fn known(endpoint: &Endpoint) -> &'static [String] {
         TABLE.iter().filter(|endpoint| has(endpoint)).map(|endpoint| (endpoint.path, of(endpoint))).collect()
     });
     match endpoint.method {
-        "GET" => known.get(endpoint.path).map_or(&[], Vec::as_slice),
+        "GET" => known.get(endpoint.path).map_or(&[][..], Vec::as_slice),
         _ => &[],
     }
 }
