@@ -75,7 +75,7 @@ fn story(data: &Path, where_to: &[&str]) {
     until("the list of tenants says so", || {
         let list = run(&server, &["tenant", "list"], 0);
         let words: Vec<&str> = list.lines().nth(1).unwrap().split_whitespace().collect();
-        (words == ["default", "20", "20"]).then_some(())
+        (words == ["default", "active", "20", "20"]).then_some(())
     });
     let refused = run(&server, &["job", "trigger", &served], 4);
     assert!(refused.contains("20 runs of tenant `default` wait, and at most 20 may"), "{refused}");

@@ -40,6 +40,7 @@ mod serve;
 mod several;
 mod sharing;
 mod stopping;
+mod tenants;
 mod token;
 mod unknown;
 mod why;
