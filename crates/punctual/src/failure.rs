@@ -72,6 +72,8 @@ impl From<Problem> for Failure {
             | "wrong_state"
             | "overlap"
             | "too_many_pending"
+            | "quota_exceeded"
+            | "rate_limited"
             | "calendar_in_use"
             | "idempotency_key_reused" => Failure::Conflict(message),
             "malformed_json" | "wrong_content_type" | "body_too_large" | "invalid_request" => {

@@ -170,12 +170,6 @@ async fn filter(call: &mut Call) -> Result<DeadFilter, Error> {
     if let Some(name) = call.query.text("tenant").map(str::to_string) {
         filter.tenant = runs::named_tenant(call, &name).await?;
     }
-    let label = call.query.text("label").map(|text| {
-        split_label(text).ok_or_else(|| Error::wrong("label", "wrong_type", "write a label as `name=value`"))
-    });
-    Ok(DeadFilter {
-        runs: filter,
-        error: call.query.text("error").map(Into::into),
-        label: label.transpose()?,
-    })
+    let label = call.query.labels::<Vec<_>>("label").into_iter().next();
+    Ok(DeadFilter { runs: filter, error: call.query.text("error").map(Into::into), label })
 }

@@ -141,16 +141,12 @@ pub(crate) async fn get_by_key(call: Call, Path(key): Path) -> Outcome {
 
 pub(crate) async fn list(mut call: Call) -> Outcome {
     let states = [("active", "active"), ("paused", "paused"), ("ended", "ended")];
-    let label = |text: &str| match text.split_once('=') {
-        Some((name, value)) => Ok((name.to_string(), value.to_string())),
-        None => Err(Error::wrong("label", "wrong_type", "write a label as `name=value`")),
-    };
     let filter = JobFilter {
         tenant: Some(call.tenant),
         state: call.query.word("state", &states),
         name: call.query.text("name").map(Into::into),
         key_prefix: call.query.text("key_prefix").map(Into::into),
-        labels: call.query.texts("label").map(label).collect::<Result<_, _>>()?,
+        labels: call.query.labels("label"),
         queue: call.query.text("queue").map(Into::into),
         kind: call.query.text("type").map(Into::into),
         is_batch: false,

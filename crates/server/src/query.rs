@@ -84,6 +84,19 @@ impl Query {
         self.pairs.iter().filter(is_it).map(|(_, value)| value.as_str())
     }
 
+    /// All values of a parameter as labels: `name=value`.
+    pub(crate) fn labels<L: FromIterator<(String, String)>>(&mut self, name: &str) -> L {
+        let texts: Vec<String> = self.texts(name).map(str::to_string).collect();
+        let mut labels = Vec::with_capacity(texts.len());
+        for text in texts {
+            match text.split_once('=') {
+                Some((label, value)) => labels.push((label.to_string(), value.to_string())),
+                None => self.add(name, "wrong_type", "write a label as `name=value`".into()),
+            }
+        }
+        labels.into_iter().collect()
+    }
+
     /// A parameter as a type; `wanted` says what it should be.
     pub(crate) fn parsed<T: FromStr>(&mut self, name: &str, wanted: &str) -> Option<T> {
         let text = self.text(name)?.to_string();
