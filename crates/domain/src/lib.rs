@@ -4,12 +4,13 @@
 //! No I/O, no async, no clock: time and randomness come in as arguments. Read in this order:
 //! [`job`] is what is registered, [`run`] what happens for one cause, [`lifecycle`] the only place
 //! where a run changes state, [`papers`] what its attempts say of themselves, [`receiver`] who reports an attempt later, under a [`token`], [`parts`] how a slot becomes several runs, [`policy`] the decisions, [`ledger`] the account of every slot, [`operation`] long work
-//! over many jobs or runs, [`document`] what people write for all of them, [`message`] what the system tells of itself, [`link`] which jobs follow others, [`alert`] of what somebody is told, [`bulk`] which of them and what becomes of each, [`key`] who may ask for what, [`placement`] which node fires what, [`shares`] which lane
+//! over many jobs or runs, [`document`] what people write for all of them, [`message`] what the system tells of itself, [`link`] which jobs follow others, [`alert`] of what somebody is told, [`bulk`] which of them and what becomes of each, [`key`] who may ask for what, [`audit`] who changed what, [`placement`] which node fires what, [`shares`] which lane
 //! goes next, [`turns`] which tenant.
 
 pub mod account;
 pub mod alert;
 pub mod attempt;
+pub mod audit;
 pub mod batch;
 pub mod bulk;
 pub mod calendar;

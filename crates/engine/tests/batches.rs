@@ -377,6 +377,7 @@ fn changed(job: Job) -> punctual_store::Put {
         ledger: Vec::new(),
         request: None,
         job: Arc::new(job),
+        audit: None,
     }
 }
 

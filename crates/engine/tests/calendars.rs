@@ -393,6 +393,7 @@ fn a_calendar_that_is_gone_all_the_same_excludes_nothing_and_the_job_says_so() {
         name: "holidays".into(),
         expect: punctual_store::Expected::Any,
         body: None,
+        audit: None,
     };
     block_on(world.store.put_documents(vec![change], world.clock.now())).unwrap();
     world.clock.advance(SignedDuration::from_secs(2));

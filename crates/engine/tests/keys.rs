@@ -324,6 +324,7 @@ async fn a_key_that_cannot_be_read_opens_nothing_and_closes_nothing_else() {
         name: "00000000000000ff".into(),
         expect: punctual_store::Expected::Any,
         body: Some(r#"{"v":1,"name":"x","role":"owner","secrets":[],"created":0,"by":"x"}"#.into()),
+        audit: None,
     };
     world.store.put_documents(vec![change], world.clock.now()).await.unwrap().remove(0).unwrap();
     one.engine.read_keys().await.unwrap();

@@ -288,6 +288,7 @@ fn slip(world: &World, job: &Job, links: &[(On, &str)]) {
         lets_overlap: false,
         ledger: Vec::new(),
         request: None,
+        audit: None,
     };
     block_on(world.store.put_jobs(vec![put], world.clock.now())).unwrap().remove(0).unwrap();
 }

@@ -103,5 +103,6 @@ fn put(number: u64, now: Timestamp) -> Put {
         lets_overlap: false,
         ledger: Vec::new(),
         request: None,
+        audit: None,
     }
 }

@@ -169,6 +169,7 @@ fn put(job: &Job, now: Timestamp) -> Put {
         lets_overlap: false,
         ledger: Vec::new(),
         request: None,
+        audit: None,
     }
 }
 

@@ -189,6 +189,7 @@ fn put(job: &Job) -> Put {
         lets_overlap: false,
         ledger: Vec::new(),
         request: None,
+        audit: None,
     }
 }
 
@@ -215,7 +216,7 @@ fn trigger(job: &Job, worker: WorkerId, at: Timestamp) -> Trigger {
         full: None,
         parts: None,
     };
-    Trigger { job: job.id, version: job.version, birth, is_over: false, request: None }
+    Trigger { job: job.id, version: job.version, birth, is_over: false, request: None, audit: None }
 }
 
 fn conclusion(run: &Run, worker: WorkerId, now: Timestamp, is_failed: bool) -> Conclusion {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::audit::{Entry as AuditEntry, EntryId, Filter as AuditFilter};
 use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::policy::backlog::Pending;
@@ -544,6 +545,24 @@ impl Store for Embedded {
         limit: usize,
     ) -> Result<Vec<Document>, Error> {
         self.readers.ask(move |connection| read::documents(connection, kind, tenant, after, limit)).await
+    }
+
+    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), Error> {
+        self.writers
+            .submit(move |writer| {
+                writer.check()?;
+                entries.iter().try_for_each(|entry| writer.append_audit(Some(entry)))
+            })
+            .await
+    }
+
+    async fn audit(
+        &self,
+        filter: &AuditFilter,
+        page: PageRequest<EntryId>,
+    ) -> Result<Page<AuditEntry, EntryId>, Error> {
+        let filter = filter.clone();
+        self.readers.ask(move |connection| read::audit(connection, &filter, &page)).await
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

@@ -10,13 +10,14 @@ use crate::error::OpenError;
 use crate::{papers, waits};
 
 /// What came after the first format, in order.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/0002_lapses.sql"),
     include_str!("migrations/0003_turns.sql"),
     include_str!("migrations/0004_limits.sql"),
     include_str!("migrations/0005_documents.sql"),
     BACKLOG,
     PAPERS,
+    include_str!("migrations/0008_audit.sql"),
 ];
 
 /// After this one, what waits is noted and counted.
@@ -190,8 +191,9 @@ mod tests {
     /// Nor is there what came with the fourth format and the fifth.
     const NO_LIMITS: &str = "drop table limited; drop table tokens; drop table rules; drop table documents;";
 
-    /// Nor what attempts said.
-    const NO_PAPERS: &str = "drop table open_papers; alter table history_0 drop column papers;";
+    /// Nor what attempts said, nor who changed what.
+    const NO_PAPERS: &str =
+        "drop table audit; drop table open_papers; alter table history_0 drop column papers;";
 
     /// The line of waiting runs as the first two formats had it.
     const OLD_READY: &str = "drop table ready; create table ready (

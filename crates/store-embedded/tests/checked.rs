@@ -117,6 +117,7 @@ fn populate(directory: &Path) {
             effect: Effect::Nothing,
             ledger: Vec::new(),
             request: None,
+            audit: None,
         };
         let mut steps = vec![
             start(1, Kind::CatchUp(Box::new(catch_up))),
@@ -488,6 +489,10 @@ const WRONGS: &[(Wrong, &str)] = &[
     (
         Sql("insert into documents values ('poem', 1, 'x', 1, '{}', 0)"),
         "the document `x` is of the unknown kind `poem`",
+    ),
+    (
+        Sql("insert into audit values (9000000000000000000, 1, 1, 'job', 'x', 'edit', null, 'ci', null, null, null, null)"),
+        "9000000000000000000 is not a time",
     ),
     (Runs("open_runs", "pending", |run| run.passed = 9), "the limits of a run"),
     (Sql("delete from lapses"), "may start until a time and is not listed"),

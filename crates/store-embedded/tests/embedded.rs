@@ -203,6 +203,7 @@ fn a_queue_is_found_behind_a_hundred_thousand_runs_of_another() {
             },
             is_over: false,
             request: None,
+            audit: None,
         };
         for hundred in 0..100 {
             let triggers = (0..1_000).map(|part| trigger(hundred * 1_000 + part, "a")).collect();

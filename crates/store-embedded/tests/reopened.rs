@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use punctual_domain::audit::{Entry as AuditEntry, EntryId, Filter as AuditFilter};
 use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::policy::backlog::Pending;
@@ -356,6 +357,18 @@ impl Store for Reopened {
         page: PageRequest<OperationId>,
     ) -> Result<Page<Operation, OperationId>, Error> {
         anew!(self, operations(filter, page))
+    }
+
+    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), Error> {
+        anew!(self, append_audit(entries))
+    }
+
+    async fn audit(
+        &self,
+        filter: &AuditFilter,
+        page: PageRequest<EntryId>,
+    ) -> Result<Page<AuditEntry, EntryId>, Error> {
+        anew!(self, audit(filter, page))
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

@@ -14,6 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::audit::append;
 use crate::due::{DELETE_DUE, DueColumns, FIND_DUE, INSERT_DUE, due_params};
 use crate::ended::end_jobs;
 use crate::error::Failed;
@@ -148,6 +149,7 @@ impl Postgres {
             release_all(transaction, job.id, now).await?;
         }
         insert_ledger(transaction, &ledger_columns(&put.ledger)).await?;
+        append(transaction, put.audit.as_deref().as_slice()).await?;
         let carried = match &put.carry {
             Some(carry) => self.carry(transaction, change, carry, now).await?,
             None => None,

@@ -7,6 +7,7 @@ use punctual_domain::{Document, TenantId, document};
 use punctual_store::{DocumentChange, Error, Refused};
 use tokio_postgres::Row;
 
+use crate::audit::append;
 use crate::client::Client;
 use crate::error::{Failed, damaged, failed};
 use crate::postgres::{Postgres, transact};
@@ -105,6 +106,9 @@ impl Postgres {
                 answers.push(answer);
             }
             leave(&transaction, &left).await?;
+            let done = changes.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+            let entries: Vec<_> = done.filter_map(|(change, _)| change.audit.as_deref()).collect();
+            append(&transaction, &entries).await?;
             transaction.commit().await.map_err(Failed::at_commit)?;
             Ok(answers)
         })

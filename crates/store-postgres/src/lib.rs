@@ -5,6 +5,7 @@
 //! with other fires but not with a change of a job; the end of a run needs the revision of the run that was last seen.
 
 mod answer;
+mod audit;
 mod backlog;
 mod calls;
 mod change;

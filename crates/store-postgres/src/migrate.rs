@@ -66,6 +66,8 @@ const MIGRATIONS: [Migration; 13] = [
     Migration { name: "papers", sql: include_str!("../migrations/0012_papers.sql"), compatible_with: 1 },
     // Nodes of older schemas do not tell who pulls.
     Migration { name: "workers", sql: include_str!("../migrations/0013_workers.sql"), compatible_with: 1 },
+    // Nodes of older schemas change things without an entry in the audit.
+    Migration { name: "audit", sql: include_str!("../migrations/0014_audit.sql"), compatible_with: 1 },
 ];
 
 /// The oldest schema that knows of several databases.

@@ -14,6 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::audit::append;
 use crate::change::{Change, TAKE_SHARDS, insert_ledger, ledger_columns};
 use crate::error::{Failed, damaged, failed};
 use crate::fire::SHARE_SHARDS;
@@ -154,6 +155,7 @@ impl Postgres {
         let given = Given { step, held: &held, admission, sequences };
         let runs = self.take_effect(transaction, given, &mut operation, now).await?;
         insert_ledger(transaction, &ledger_columns(&step.ledger)).await?;
+        append(transaction, step.audit.as_deref().as_slice()).await?;
         write_operation(transaction, &operation).await?;
         Ok(Ok(Stepped { operation, runs }))
     }

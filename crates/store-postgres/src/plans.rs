@@ -5,6 +5,7 @@
 
 use punctual_testing::Postgres as Server;
 
+use crate::audit;
 use crate::backlog::COUNT_WAITING;
 use crate::claim::{LEASE, NEXT, PROMOTE, SUSPECTED};
 use crate::complete::{EXCHANGE, EXCHANGE_WITH_PERMITS};
@@ -25,7 +26,7 @@ use crate::queues::{REQUIRING_LINES, RUNNING_IN_QUEUES, WAITING_IN_QUEUES, WAITI
 use crate::straight;
 use crate::turns::{PEEK, PEEK_OF_LINES, TAKE, TAKE_OF_LINES, WHO, WHO_OF_LINES};
 
-const STATEMENTS: [(&str, &str); 53] = [
+const STATEMENTS: [(&str, &str); 54] = [
     ("FIRE", FIRE),
     ("PROGRESS", PROGRESS),
     ("EXCHANGE", EXCHANGE),
@@ -79,6 +80,7 @@ const STATEMENTS: [(&str, &str); 53] = [
     ("TAKE_PAPERS", papers::TAKE),
     ("MARK_PAPERS", papers::MARK),
     ("CHECKPOINTS", papers::CHECKPOINTS),
+    ("FORGET_AUDIT", audit::FORGET),
 ];
 
 /// Those that have an order of their own index.
@@ -91,6 +93,9 @@ alter table job_versions set (autovacuum_enabled = off); alter table job_keys se
 alter table open_runs set (autovacuum_enabled = off); alter table shards set (autovacuum_enabled = off);
 alter table gates set (autovacuum_enabled = off); alter table open_papers set (autovacuum_enabled = off);
 alter table ended_lists set (autovacuum_enabled = off); alter table ledger set (autovacuum_enabled = off);
+alter table audit set (autovacuum_enabled = off);
+insert into audit (at, number, tenant, kind, subject, action, who_name)
+    select n, n, 1, 'job', n::text, 'edit', 'ci' from generate_series(1, 5000) n;
 insert into due select n % 256, n, 1, 1, gen_random_uuid(), 1, n from generate_series(1, 5000) n;
 insert into jobs select gen_random_uuid(), 1, 1, 0, 0, null, '' from generate_series(1, 5000);
 insert into job_versions select id, version, tenant, record from jobs;
@@ -102,9 +107,9 @@ insert into ledger select id, 1, 1, 1, 0, 1, 1 from jobs;
 insert into ended_lists (forget_at, count, jobs, versions) select n, 0, '{}', '{}' from generate_series(1, 5000) n;
 insert into open_papers select n, 1, 1, '' from generate_series(1, 5000) n; delete from open_papers;
 delete from due; delete from jobs; delete from job_versions; delete from job_keys; delete from open_runs;
-delete from ended_lists; delete from shards; delete from ledger; delete from gates;
+delete from ended_lists; delete from shards; delete from ledger; delete from gates; delete from audit;
 analyze due; analyze jobs; analyze job_versions; analyze job_keys; analyze open_runs; analyze ended_lists; analyze shards;
-analyze ledger; analyze gates; analyze open_papers";
+analyze ledger; analyze gates; analyze open_papers; analyze audit";
 
 #[tokio::test]
 async fn statements_over_lists_go_by_an_index_whatever_was_counted() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use punctual_domain::audit::{Entry as AuditEntry, EntryId, Filter as AuditFilter};
 use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::policy::backlog::Pending;
@@ -475,6 +476,18 @@ impl Store for Postgres {
         limit: usize,
     ) -> Result<Vec<Document>, Error> {
         self.read("documents", || self.documents(kind, tenant, after.as_ref(), limit)).await
+    }
+
+    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), Error> {
+        self.write("append_audit", self.append_audit(&entries)).await
+    }
+
+    async fn audit(
+        &self,
+        filter: &AuditFilter,
+        page: PageRequest<EntryId>,
+    ) -> Result<Page<AuditEntry, EntryId>, Error> {
+        self.read("audit", || self.audit(filter, &page)).await
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

@@ -6,11 +6,13 @@ use jiff::Timestamp;
 use punctual_domain::Run;
 use punctual_domain::id::{JobId, RunId, Sequence, ShardId, Version};
 use punctual_domain::policy::overlap::Overlap;
+use punctual_store::audit::of_run;
 use punctual_store::{Birth, Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::audit::append;
 use crate::change::{Change, insert_ledger, ledger_columns};
 use crate::due::{DueColumns, INSERT_DUE, due_params};
 use crate::ended::end_jobs;
@@ -263,6 +265,8 @@ async fn write(transaction: &Work<'_>, new: &[&Change], now: Timestamp) -> Resul
     let mut born = OpenColumns::default();
     new.iter().filter_map(|change| change.born.as_ref()).for_each(|entry| born.push(entry, now));
     write_open(transaction, &born).await?;
+    let entries: Vec<_> = new.iter().filter_map(|change| change.put.audit.as_deref()).collect();
+    append(transaction, &entries).await?;
     insert_ledger(transaction, &ledger_columns(new.iter().flat_map(|change| &change.put.ledger))).await
 }
 
@@ -316,6 +320,9 @@ impl Postgres {
         }
         let of = Parent { job: trigger.job, tenant, version: trigger.version };
         let runs = self.give_births(transaction, of, admission, &[sequence], now).await?;
+        if let (Some(entry), Some(run)) = (&trigger.audit, runs.first()) {
+            append(transaction, &[&*of_run(entry.clone(), run)]).await?;
+        }
         Ok(runs.into_iter().next().ok_or(Refused::NoRun))
     }
 }

@@ -69,6 +69,7 @@ impl Postgres {
         done += client.execute(FORGET_LATE, &[&now, &limit, &LATE]).await.map_err(failed)?;
         done += client.execute(FORGET_REQUESTS, &[&now, &limit]).await.map_err(failed)?;
         done += client.execute(FORGET_OPERATIONS, &[&operations_until, &limit]).await.map_err(failed)?;
+        done += self.forget_audit(at, limit).await?;
         // Jobs go after their history; the rest of that comes first.
         if !has_more {
             done += self.forget_jobs(now, limit).await?;

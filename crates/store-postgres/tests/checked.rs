@@ -134,6 +134,7 @@ const DAMAGES: &[Damage] = &[
     Damage("insert into gates (key, breadth, shard, held) values (99, 0, 0, 3)", "gate 99 says that 3 hold"),
     Damage("update rules set record = '{'", "limit all"),
     Damage("update documents set kind = 'poem'", "the document `holidays` is of the unknown kind `poem`"),
+    Damage("update audit set at = 9000000000000000000", "an entry was made at 9000000000000000000, which is no time"),
     Damage("update open_runs set available_at = available_at + 1", "waits for another time than its own"),
     Damage("update open_runs set shard = (shard + 1) % 16", "waits in another shard than its own"),
     Damage("update open_runs set queue = 'other'", "waits in another queue than its own"),

@@ -190,7 +190,8 @@ async fn runs_in_the_line_of_a_limit_go_on_where_their_shard_went() {
         let cause = Cause::Trigger;
         let limits = Limits::new(vec![limited(if job.id == stays.id { 8 } else { 7 })]);
         let birth = Birth { cause, part: n as u32, limits, ..birth(job, world.now) };
-        let trigger = Trigger { job: job.id, version: job.version, birth, is_over: false, request: None };
+        let trigger =
+            Trigger { job: job.id, version: job.version, birth, is_over: false, request: None, audit: None };
         runs.push(store.trigger(vec![trigger], world.now).await.unwrap().remove(0).unwrap().id());
     }
     let mut held = world.claim(worker, 9).await;

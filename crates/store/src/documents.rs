@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use punctual_domain::id::TenantId;
-use punctual_domain::{Document, document};
+use punctual_domain::{Document, audit, document};
 
 use crate::error::Refused;
 
@@ -19,6 +19,8 @@ pub struct DocumentChange {
     pub expect: Expected,
     /// What it shall say; nothing takes it away.
     pub body: Option<Box<str>>,
+    /// Who asked for it, for the audit: appended in the same commit.
+    pub audit: Option<Box<audit::Entry>>,
 }
 
 /// What must be there for a document to be changed.

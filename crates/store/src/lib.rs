@@ -6,6 +6,7 @@
 
 mod admission;
 mod attendance;
+pub mod audit;
 mod backlog;
 pub mod check;
 mod detail;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::audit::{self, EntryId};
 use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::policy::backlog::Pending;
@@ -365,6 +366,18 @@ pub trait Store: Send + Sync + 'static {
         after: Option<(TenantId, String)>,
         limit: usize,
     ) -> Result<Vec<Document>, Error>;
+
+    // Audit.
+
+    /// Appends entries to the audit that no change carries: they are there before what they tell of is done.
+    async fn append_audit(&self, entries: Vec<audit::Entry>) -> Result<(), Error>;
+
+    /// Entries of the audit, newest first. A page may be empty and still have a next one.
+    async fn audit(
+        &self,
+        filter: &audit::Filter,
+        page: PageRequest<EntryId>,
+    ) -> Result<Page<audit::Entry, EntryId>, Error>;
 
     // Tenants.
 

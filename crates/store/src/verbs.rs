@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use punctual_domain::audit;
 use punctual_domain::bulk;
 use punctual_domain::id::{Epoch, JobId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::{Job, JobState, Lane};
@@ -143,6 +144,8 @@ pub struct Put {
     pub ledger: Vec<LedgerEntry>,
     /// The `Idempotency-Key` of the request, remembered in the same commit.
     pub request: Option<Subject>,
+    /// Who asked for it, for the audit: appended in the same commit.
+    pub audit: Option<Box<audit::Entry>>,
 }
 
 impl Put {
@@ -440,6 +443,8 @@ pub struct Trigger {
     pub is_over: bool,
     /// The `Idempotency-Key` of the request.
     pub request: Option<Subject>,
+    /// Who asked for it, for the audit: appended in the same commit.
+    pub audit: Option<Box<audit::Entry>>,
 }
 
 impl Trigger {
@@ -541,6 +546,8 @@ pub struct Step {
     pub ledger: Vec<LedgerEntry>,
     /// The `Idempotency-Key` of the request that starts it.
     pub request: Option<Subject>,
+    /// Who asked for it, for the audit: appended in the same commit.
+    pub audit: Option<Box<audit::Entry>>,
 }
 
 /// What a step does besides being saved.

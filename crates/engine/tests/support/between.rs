@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::audit::{Entry as AuditEntry, EntryId, Filter as AuditFilter};
 use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::policy::backlog::Pending;
@@ -285,6 +286,7 @@ between! {
         fn answer(answers: Vec<Answering>, now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn redrive(runs: &[RunId], now: Timestamp) -> Vec<Result<Run, Refused>>;
         fn put_rules(changes: Vec<RuleChange>, now: Timestamp) -> ();
+        fn append_audit(entries: Vec<AuditEntry>) -> ();
     }
     fn introduce(worker: WorkerId, about: About, now: Timestamp) -> bool;
     fn workers(tenant: Option<TenantId>) -> Vec<Presence>;
@@ -323,6 +325,7 @@ between! {
     fn operations(filter: &OperationFilter, page: PageRequest<OperationId>) -> Page<Operation, OperationId>;
     fn document(kind: document::Kind, tenant: TenantId, name: &str) -> Option<Document>;
     fn documents(kind: document::Kind, tenant: Option<TenantId>, after: Option<(TenantId, String)>, limit: usize) -> Vec<Document>;
+    fn audit(filter: &AuditFilter, page: PageRequest<EntryId>) -> Page<AuditEntry, EntryId>;
     fn put_tenant(name: &TenantName, now: Timestamp) -> Tenant;
     fn tenants() -> Vec<Tenant>;
 }

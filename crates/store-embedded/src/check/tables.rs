@@ -29,6 +29,7 @@ pub(super) fn check(checked: &mut Checked, connection: &Connection) {
     checked.attempt("backlog", |checked| backlog(checked, connection));
     checked.attempt("rules", |checked| rules(checked, connection));
     checked.attempt("documents", |checked| documents(checked, connection));
+    checked.attempt("audit", |checked| audit(checked, connection));
     checked.attempt("lapses", |checked| lapses(checked, connection));
     checked.attempt("partitions", |checked| partitions(checked, connection));
     checked.attempt("ledger", |checked| ledger(checked, connection));
@@ -246,6 +247,18 @@ fn documents(checked: &mut Checked, connection: &Connection) -> Result<(), Error
     each(connection, &format!("select {} from documents", read::DOCUMENT), |row| {
         if let Err(error) = read::read_document(row) {
             checked.find("documents", error.to_string());
+        }
+        Ok(())
+    })
+}
+
+fn audit(checked: &mut Checked, connection: &Connection) -> Result<(), Error> {
+    if checked.format < 8 {
+        return Ok(());
+    }
+    each(connection, &format!("select {} from audit", read::AUDIT), |row| {
+        if let Err(error) = read::read_audit(row) {
+            checked.find("audit", error.to_string());
         }
         Ok(())
     })

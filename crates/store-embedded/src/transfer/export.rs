@@ -141,6 +141,18 @@ pub(super) fn pieces(
                 Ok((place, Piece::Document(document)))
             })
         }
+        Kind::Audit => {
+            let sql = format!(
+                "select {} from audit where (at, number) > (?1, ?2) order by at, number",
+                read::AUDIT
+            );
+            let [at, number] = after.numbers::<2>()?.unwrap_or([i64::MIN; 2]);
+            read.each(&sql, params![at, number], |row| {
+                let entry = read::read_audit(row)?;
+                let place = Place::text([&entry.id.at, &entry.id.number]);
+                Ok((place, Piece::Audit(Box::new(entry))))
+            })
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::papers;
 use crate::partition::{KEPT, stray};
 use crate::row::{millis, place};
 use crate::waits;
-use crate::write::{JobCode, LISTED, WRITE_DOCUMENT, listed, urgency};
+use crate::write::{JobCode, LISTED, WRITE_AUDIT, WRITE_DOCUMENT, audit_values, listed, urgency};
 
 /// Writes pieces inside a transaction. `now` is when the copy began.
 pub(super) fn import(
@@ -93,6 +93,7 @@ pub(super) fn import(
                     millis(document.updated_at)
                 ],
             )?,
+            Piece::Audit(entry) => import.line(WRITE_AUDIT, audit_values!(entry))?,
         }
     }
     import.ended_jobs(ended)

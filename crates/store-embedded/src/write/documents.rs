@@ -16,16 +16,18 @@ pub(crate) const WRITE_DOCUMENT: &str = "insert or replace into documents values
 impl Batch<'_> {
     pub(crate) fn put_document(
         &mut self,
-        change: DocumentChange,
+        mut change: DocumentChange,
         now: Timestamp,
     ) -> Answer<Option<Document>> {
         self.check()?;
+        let audit = change.audit.take();
         let found = read::document(self.connection, change.kind, change.tenant, &change.name)?;
         let (kind, tenant, name) = (change.kind, change.tenant, change.name.clone());
         let document = match change.apply(found.map(|document| document.version), now) {
             Ok(document) => document,
             Err(refused) => refuse!(refused),
         };
+        self.append_audit(audit.as_deref())?;
         match &document {
             Some(document) => self.write_document(document)?,
             None => self.line(

@@ -21,6 +21,7 @@ pub(crate) struct Hot<'w> {
     insert_job: Slot<'w>,
     insert_key: Slot<'w>,
     insert_request: Slot<'w>,
+    pub(super) insert_audit: Slot<'w>,
     insert_running: Slot<'w>,
     insert_waiting: Slot<'w>,
     delete_running: Slot<'w>,

@@ -1,5 +1,6 @@
 //! The verbs that write, one file each, inside the writer's transaction.
 
+mod audit;
 mod cancel;
 mod claim;
 mod complete;
@@ -16,6 +17,7 @@ mod shards;
 mod step;
 mod workers;
 
+pub(crate) use audit::{WRITE_AUDIT, audit_values};
 pub(crate) use documents::WRITE_DOCUMENT;
 pub(crate) use ended::{Ended, LISTED, listed};
 pub(crate) use hot::Hot;

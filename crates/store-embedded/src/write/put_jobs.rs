@@ -5,6 +5,7 @@ use punctual_domain::Run;
 use punctual_domain::id::{JobId, TenantId};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::lifecycle::{self, Event};
+use punctual_store::audit::of_run;
 use punctual_store::record::fate_code;
 use punctual_store::{
     Admission, Carry, CarryTo, Due, DueWhen, Error, Expect, OpenRuns, Parent, Put, Refused, Subject, Trigger,
@@ -27,6 +28,7 @@ impl Batch<'_> {
         if !is_written && let Err(refused) = self.replace(put, record, now)? {
             return Ok(Err(refused));
         }
+        self.append_audit(put.audit.as_deref())?;
         let job = &put.job;
         self.change_open_runs(put, now)?;
         if put.lets_overlap {
@@ -259,6 +261,9 @@ impl Batch<'_> {
         let tenant = punctual_domain::TenantId(tenant);
         let parent = Parent { job: trigger.job, tenant, version: trigger.version };
         let run = self.give_births(parent, admission, now)?.remove(0);
+        if let Some(entry) = trigger.audit {
+            self.append_audit(Some(&of_run(entry, &run)))?;
+        }
         if trigger.is_over {
             self.keep_job(&run, now)?;
         }

@@ -1,6 +1,7 @@
 //! Retain: what is old goes. History by whole partitions; jobs that are over one by one, after their history.
 
 use jiff::Timestamp;
+use punctual_domain::audit;
 use punctual_domain::operation::KEPT;
 use punctual_store::Error;
 use rusqlite::params;
@@ -26,6 +27,7 @@ impl Batch<'_> {
             self.connection.execute(sql, params![millis(before), limit as i64]).map_err(failed)
         };
         let forgotten = forget(FORGET_REQUESTS, now)? + forget(FORGET_OPERATIONS, now - KEPT)?;
+        let forgotten = forgotten + self.forget_audit(millis(now - audit::KEPT), limit)?;
         let jobs = self.forget_jobs(now, limit)?;
         self.forget_gates(now)?;
         Ok(dropped + settled + jobs + forgotten as u64)

@@ -17,7 +17,7 @@ use crate::writer::Batch;
 impl Batch<'_> {
     pub(crate) fn step(&mut self, step: Step, now: Timestamp) -> Answer<Stepped> {
         self.check()?;
-        let Step { mut operation, epoch, effect, ledger, request } = step;
+        let Step { mut operation, epoch, effect, ledger, request, audit } = step;
         if let Some(epoch) = epoch {
             let shard = self.memory.shards.get(usize::from(operation.id.shard().0));
             if !shard.is_some_and(|shard| shard.owner.is_some() && shard.epoch == epoch) {
@@ -50,6 +50,7 @@ impl Batch<'_> {
             return Ok(Err(refused));
         }
         // From here on it is done.
+        self.append_audit(audit.as_deref())?;
         let mut runs = Vec::new();
         let (mut done, mut failed) = (0, 0);
         match effect {

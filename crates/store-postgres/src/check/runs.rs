@@ -84,6 +84,11 @@ async fn gates(checked: &mut Checked, transaction: &Transaction<'_>, counted: &G
             checked.find("documents", error.to_string());
         }
     }
+    let sql = "select at, number from audit where at < -377705023201000 or at > 253402207200000";
+    for row in transaction.query(sql, &[]).await? {
+        let at: i64 = row.get(0);
+        checked.find("audit", format!("an entry was made at {at}, which is no time"));
+    }
     let known = counted.passages().map(|passage| passage.key).chain(told.keys().copied());
     let known: BTreeSet<Key> = known.collect();
     for key in known {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{join_all, select_all};
 use jiff::Timestamp;
+use punctual_domain::audit::{Entry as AuditEntry, EntryId, Filter as AuditFilter};
 use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::policy::backlog::Pending;
@@ -622,6 +623,21 @@ impl Store for Several {
     ) -> Result<Vec<Document>, Error> {
         self.first_that_answers(|database| Store::documents(database, kind, tenant, after.clone(), limit))
             .await
+    }
+
+    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), Error> {
+        Store::append_audit(self.first(), entries).await
+    }
+
+    /// An entry is where its change was committed, so all are asked.
+    async fn audit(
+        &self,
+        filter: &AuditFilter,
+        page: PageRequest<EntryId>,
+    ) -> Result<Page<AuditEntry, EntryId>, Error> {
+        let pages =
+            all(self.databases.iter().map(|database| Store::audit(database, filter, page.clone()))).await?;
+        Ok(merge::descending(pages, |entry| entry.id, page.limit))
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

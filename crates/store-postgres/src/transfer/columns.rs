@@ -9,6 +9,7 @@ use punctual_store::transfer::{EndedRun, Piece};
 use punctual_store::{Error, RunDetail};
 use uuid::Uuid;
 
+use crate::audit;
 use crate::documents;
 use crate::due::DueColumns;
 use crate::error::damaged;
@@ -37,6 +38,7 @@ pub(super) struct Columns {
     pub(super) ended_jobs: (Vec<i64>, Vec<Uuid>, Vec<i32>),
     pub(super) rules: (Vec<String>, Vec<String>),
     pub(super) documents: documents::Columns,
+    pub(super) audit: audit::Columns,
 }
 
 #[derive(Default)]
@@ -160,6 +162,7 @@ impl Columns {
                 self.rules.1.push(record);
             }
             Piece::Document(document) => self.documents.push(&document),
+            Piece::Audit(entry) => self.audit.push(*entry),
         }
         Ok(())
     }

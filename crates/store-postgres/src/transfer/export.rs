@@ -11,6 +11,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::audit;
 use crate::client::Client;
 use crate::documents;
 use crate::due;
@@ -102,6 +103,19 @@ pub(super) async fn pieces(
                 let document = documents::read(row)?;
                 let place = Place::text([&document.kind.as_str(), &document.tenant.0, &document.name]);
                 Ok((place, Piece::Document(document)))
+            })
+            .await
+        }
+        Kind::Audit => {
+            let sql = format!(
+                "select {} from audit where (at, number) > ($1, $2) order by at, number limit $3",
+                audit::COLUMNS
+            );
+            let [at, number] = after.numbers::<2>()?.unwrap_or([i64::MIN; 2]);
+            read.each(&sql, &[&at, &number, &read.limit], |row| {
+                let entry = audit::read(row)?;
+                let place = Place::text([&entry.id.at, &entry.id.number]);
+                Ok((place, Piece::Audit(Box::new(entry))))
             })
             .await
         }

@@ -8,6 +8,7 @@ use tokio_postgres::types::ToSql;
 
 use super::columns::Columns;
 use super::{NOTE, overtaken};
+use crate::audit::WRITE as AUDIT;
 use crate::client::Client;
 use crate::documents::WRITE as DOCUMENTS;
 use crate::due::{INSERT_DUE, due_params};
@@ -140,7 +141,8 @@ async fn write(transaction: &Client<'_>, columns: &Columns) -> Result<(), Failed
         &documents.body,
         &documents.updated_at,
     ];
-    insert(transaction, DOCUMENTS, documents.kind.len(), &values).await
+    insert(transaction, DOCUMENTS, documents.kind.len(), &values).await?;
+    insert(transaction, AUDIT, columns.audit.at.len(), &columns.audit.values()).await
 }
 
 async fn insert(

@@ -38,7 +38,7 @@ set local statement_timeout = 0;
 set local idle_in_transaction_session_timeout = 0;
 set local lock_timeout = '10s';
 lock table tenants, shards, jobs, job_versions, due, open_runs, history, dead_letters, ledger, operations, requests,
-    ended_jobs, ended_lists, sequences, gates, rules, documents, open_papers in share mode";
+    ended_jobs, ended_lists, sequences, gates, rules, documents, open_papers, audit in share mode";
 
 /// Whatever a node does to a database shows here: it takes shards, changes jobs, or settles dead letters.
 const STATE: &str = "

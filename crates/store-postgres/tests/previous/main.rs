@@ -111,7 +111,7 @@ async fn what_the_previous_version_left_goes_on() {
             operation.apply(Event::Succeeded, world.now).unwrap();
         }
         let (effect, ledger) = (Effect::Nothing, Vec::new());
-        let step = Step { operation, epoch: None, effect, ledger, request: None };
+        let step = Step { operation, epoch: None, effect, ledger, request: None, audit: None };
         let answer = world.store.step(vec![step], world.now).await.unwrap().remove(0);
         assert_eq!(answer.is_ok(), is_running, "{answer:?}");
         steps += usize::from(is_running);

@@ -123,6 +123,7 @@ impl New {
             lets_overlap: false,
             ledger: Vec::new(),
             request: None,
+            audit: None,
         };
         let answers = Store::put_jobs(&*self.store, jobs.iter().map(put).collect(), now()).await.unwrap();
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
@@ -303,6 +304,7 @@ async fn a_run_that_another_waits_for_is_not_ended_the_short_way() {
         birth: Birth { cause: Cause::Trigger, part, overlap: Overlap::QueueOne, ..birth(now()) },
         is_over: false,
         request: None,
+        audit: None,
     };
     let answers = Store::trigger(&*new.store, vec![trigger(1), trigger(2)], now()).await.unwrap();
     let behind = answers.into_iter().map(Result::unwrap).find(Run::is_behind).unwrap();

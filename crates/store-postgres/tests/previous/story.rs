@@ -186,6 +186,7 @@ pub(crate) async fn tell_the_rest(world: &mut World) {
         name: "holidays".into(),
         expect: Expected::Absent,
         body: Some("{}".into()),
+        audit: None,
     };
     world.store.put_documents(vec![change], world.now).await.unwrap().remove(0).unwrap();
     let running = RunFilter { state: Some("running"), ..RunFilter::default() };
@@ -233,6 +234,7 @@ async fn operations(world: &mut World) {
             effect: Effect::Nothing,
             ledger: Vec::new(),
             request: None,
+            audit: None,
         };
         world.store.step(vec![step(&operation)], world.now).await.unwrap().remove(0).unwrap();
         operation.apply(event, world.now).unwrap();

@@ -163,7 +163,8 @@ pub async fn a_run_that_asks_lets_nobody_pass(store: Arc<dyn Store>) {
 
 async fn trigger(world: &World, job: &Job) -> Run {
     let birth = Birth { cause: punctual_domain::Cause::Trigger, ..birth(job, world.now) };
-    let trigger = Trigger { job: job.id, version: job.version, birth, is_over: false, request: None };
+    let trigger =
+        Trigger { job: job.id, version: job.version, birth, is_over: false, request: None, audit: None };
     world.store.trigger(vec![trigger], world.now).await.expect("trigger").remove(0).expect("born")
 }
 

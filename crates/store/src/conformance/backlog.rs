@@ -110,7 +110,8 @@ pub async fn whatever_a_run_waits_for_it_is_counted(store: Arc<dyn Store>) {
         let available_at = world.after(seconds);
         let base = birth(&job, world.now);
         let birth = Birth { cause: Cause::Trigger, part, available_at, limits: limits.clone(), ..base };
-        let trigger = Trigger { job: job.id, version: job.version, birth, is_over: false, request: None };
+        let trigger =
+            Trigger { job: job.id, version: job.version, birth, is_over: false, request: None, audit: None };
         store.trigger(vec![trigger], world.now).await.expect("trigger").remove(0).expect("born");
         assert_eq!(pending(&world).await.0, 1 + u64::from(part), "the second waits for the first");
     }

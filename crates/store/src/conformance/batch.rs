@@ -68,7 +68,7 @@ async fn try_step(
     let mut next = operation.clone();
     next.apply(event, world.now).expect("running");
     let epoch = Some(world.epochs[usize::from(next.id.shard().0)]);
-    let step = Step { operation: next, epoch, effect, ledger: Vec::new(), request: None };
+    let step = Step { operation: next, epoch, effect, ledger: Vec::new(), request: None, audit: None };
     let answer = world.store.step(vec![step], world.now).await.expect("step").remove(0);
     if let Ok(stepped) = &answer {
         *operation = stepped.operation.clone();

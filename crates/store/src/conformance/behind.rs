@@ -224,7 +224,7 @@ pub async fn the_time_of_a_backfill_begins_with_its_turn(store: Arc<dyn Store>) 
     let id = OperationId::new(world.now, job.id.shard(), 1);
     let operation = Operation::new(id, job.tenant, Kind::Redrive(DeadLetters::default()), world.now);
     let epoch = Some(world.epochs[usize::from(job.id.shard().0)]);
-    let step = Step { operation, epoch, effect, ledger: Vec::new(), request: None };
+    let step = Step { operation, epoch, effect, ledger: Vec::new(), request: None, audit: None };
     let stepped = store.step(vec![step], world.now).await.expect("step").remove(0).expect("done");
     let [first, second, third] = &stepped.runs[..] else { panic!("{stepped:?}") };
     assert_eq!(states(&world, [first, second, third]).await, [READY, BEHIND, BEHIND]);

@@ -50,7 +50,8 @@ async fn registered(world: &mut World, name: &str) -> Job {
 async fn born(world: &World, job: &Job, part: u32, limits: &Limits) -> Run {
     let slot = world.after(i64::from(part) - 100);
     let birth = Birth { cause: Cause::Trigger, part, limits: limits.clone(), ..birth(job, slot) };
-    let trigger = Trigger { job: job.id, version: job.version, birth, is_over: false, request: None };
+    let trigger =
+        Trigger { job: job.id, version: job.version, birth, is_over: false, request: None, audit: None };
     world.store.trigger(vec![trigger], world.now).await.expect("trigger").remove(0).expect("born")
 }
 

@@ -92,6 +92,7 @@ pub async fn a_queue_is_not_held_up_by_another(store: Arc<dyn Store>) {
         birth: Birth { cause: Cause::Trigger, part, queue: queue.into(), ..birth(job, world.now) },
         is_over: false,
         request: None,
+        audit: None,
     };
     let mut triggers: Vec<Trigger> = (0..1_000).map(|part| of(&slow, part, "a")).collect();
     triggers.push(of(&quick, 0, "b"));

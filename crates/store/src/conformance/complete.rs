@@ -135,6 +135,7 @@ pub async fn runs_that_end_together_bring_one_slot(store: Arc<dyn Store>) {
         birth: Birth { cause: Cause::Trigger, part: 1, ..birth(&job, world.now) },
         is_over: false,
         request: None,
+        audit: None,
     };
     store.trigger(vec![trigger], world.now).await.expect("trigger");
     let worker = world.worker();

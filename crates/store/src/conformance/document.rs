@@ -18,6 +18,7 @@ fn change(name: &str, expect: Expected, body: Option<&str>) -> DocumentChange {
         name: name.into(),
         expect,
         body: body.map(Into::into),
+        audit: None,
     }
 }
 

@@ -157,7 +157,8 @@ pub async fn a_later_run_keeps_its_job(store: Arc<dyn Store>) {
     let (other, _) = ended(&mut world, "left alone", Verdict::Succeed).await;
     pass(&mut world, HOUR * 20).await;
     let birth = birth(&job, world.now);
-    let trigger = Trigger { job: job.id, version: job.version, birth, is_over: true, request: None };
+    let trigger =
+        Trigger { job: job.id, version: job.version, birth, is_over: true, request: None, audit: None };
     store.trigger(vec![trigger], world.now).await.expect("trigger").remove(0).expect("triggered");
     let worker = world.worker();
     let run = world.claim(worker, 1).await.remove(0);

@@ -317,7 +317,14 @@ pub async fn trigger_needs_a_job(store: Arc<dyn Store>) {
     let mut born = birth(&job, world.now);
     born.cause = Cause::Trigger;
     born.correlation_id = Some("asked".into());
-    let trigger = |job, version| Trigger { job, version, birth: born.clone(), is_over: false, request: None };
+    let trigger = |job, version| Trigger {
+        job,
+        version,
+        birth: born.clone(),
+        is_over: false,
+        request: None,
+        audit: None,
+    };
     let unknown = world.job("unknown").id;
     let asked = vec![trigger(unknown, Version(1)), trigger(job.id, Version(1)), trigger(job.id, Version(2))];
     let mut answers = store.trigger(asked, world.now).await.expect("trigger");

@@ -81,7 +81,8 @@ fn slot(world: &World, job: &Job, seconds: i64, limits: &Limits) -> Birth {
 }
 
 async fn give_birth(world: &World, job: &Job, birth: Birth) -> Run {
-    let trigger = Trigger { job: job.id, version: job.version, birth, is_over: false, request: None };
+    let trigger =
+        Trigger { job: job.id, version: job.version, birth, is_over: false, request: None, audit: None };
     world.store.trigger(vec![trigger], world.now).await.expect("trigger").remove(0).expect("born")
 }
 
@@ -606,6 +607,7 @@ pub async fn a_step_gives_birth_into_lines(store: Arc<dyn Store>) {
         effect: Effect::Births { job: job.id, version: Version::FIRST, births, is_over: false },
         ledger: Vec::new(),
         request: None,
+        audit: None,
     };
     let stepped = world.store.step(vec![step], world.now).await.expect("step").remove(0).expect("stepped");
     let states: Vec<RunState> = stepped.runs.iter().map(|run| run.state).collect();
@@ -657,7 +659,14 @@ pub async fn births_and_ends_at_once_keep_the_limit(store: Arc<dyn Store>) {
     for round in 0..12 {
         let births = jobs.iter().enumerate().map(|(n, job)| {
             let birth = slot(&world, job, round - 500, &limits(n as u64 % 4));
-            let trigger = Trigger { job: job.id, version: job.version, birth, is_over: false, request: None };
+            let trigger = Trigger {
+                job: job.id,
+                version: job.version,
+                birth,
+                is_over: false,
+                request: None,
+                audit: None,
+            };
             world.store.trigger(vec![trigger], world.now)
         });
         let ends = held.drain(..).map(|run| {

@@ -101,7 +101,7 @@ fn linked(world: &World, job: &Job, cause: &Run, payload: &str) -> Birth {
 }
 
 fn trigger(job: &Job, birth: Birth, request: Option<Subject>) -> Trigger {
-    Trigger { job: job.id, version: job.version, birth, is_over: false, request }
+    Trigger { job: job.id, version: job.version, birth, is_over: false, request, audit: None }
 }
 
 /// A run's payload and its cause stay with it: through claims, retries, edits, death and redrive, to history.

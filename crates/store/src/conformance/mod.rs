@@ -5,6 +5,7 @@
 
 pub mod alone;
 pub mod answer;
+pub mod audit;
 pub mod backlog;
 pub mod batch;
 pub mod behind;
@@ -138,6 +139,8 @@ macro_rules! conformance {
                 ended_operations_are_forgotten;
             document: a_document_is_there_when_put_returns, a_document_is_changed_by_whoever_knows_it,
                 a_document_is_made_once, documents_are_listed_in_pages;
+            audit: an_entry_is_there_with_its_change, a_refused_change_leaves_no_entry, each_change_of_a_list_has_its_own_entry,
+                entries_are_listed_newest_first_and_narrowed, old_entries_are_forgotten;
             overlap: under_allow_runs_run_beside_each_other, under_skip_slots_get_no_run_while_one_is_open,
                 under_queue_one_a_single_run_waits, under_queue_all_runs_wait_oldest_slot_first,
                 under_cancel_running_the_new_run_takes_the_place_of_others, a_retry_lets_nobody_pass,

@@ -28,7 +28,7 @@ fn redrive(world: &World, number: u16) -> Operation {
 }
 
 fn step(operation: &Operation, effect: Effect) -> Step {
-    Step { operation: operation.clone(), epoch: None, effect, ledger: Vec::new(), request: None }
+    Step { operation: operation.clone(), epoch: None, effect, ledger: Vec::new(), request: None, audit: None }
 }
 
 /// The operation after an event.

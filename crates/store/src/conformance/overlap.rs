@@ -82,7 +82,7 @@ async fn ledger(world: &World, job: &Job) -> Vec<(Timestamp, Timestamp, u64)> {
 async fn trigger(world: &World, job: &Job, part: u32) -> Result<Run, Refused> {
     let birth = Birth { cause: Cause::Trigger, part, previous: None, ..birth(job, world.now) };
     let (job, version) = (job.id, job.version);
-    let trigger = Trigger { job, version, birth, is_over: false, request: None };
+    let trigger = Trigger { job, version, birth, is_over: false, request: None, audit: None };
     world.store.trigger(vec![trigger], world.now).await.expect("trigger").remove(0)
 }
 
@@ -439,6 +439,7 @@ pub async fn a_trigger_is_refused_where_there_is_no_place(store: Arc<dyn Store>)
         birth: Birth { cause: Cause::Trigger, part: 3, ..birth(&job, world.now) },
         is_over: false,
         request: Some(request),
+        audit: None,
     };
     let refused = store.trigger(vec![asking.clone()], world.now).await.expect("trigger");
     assert_eq!(refused, [Err(Refused::Overlap { room: 0 })]);
@@ -453,6 +454,7 @@ pub async fn a_trigger_is_refused_where_there_is_no_place(store: Arc<dyn Store>)
         birth: Birth { cause: Cause::Trigger, part, ..birth(&job, world.now) },
         is_over: false,
         request: None,
+        audit: None,
     });
     let answers = store.trigger(many.collect(), world.now).await.expect("trigger");
     let states: Vec<_> = answers.into_iter().map(|answer| answer.map(|run| run.state)).collect();
@@ -464,7 +466,7 @@ async fn try_step(world: &World, job: &Job, effect: Effect) -> Result<Stepped, R
     let id = OperationId::new(world.now, job.id.shard(), entropy);
     let kind = Kind::Redrive(DeadLetters::default());
     let operation = Operation::new(id, TenantId::DEFAULT, kind, world.now);
-    let step = Step { operation, epoch: None, effect, ledger: Vec::new(), request: None };
+    let step = Step { operation, epoch: None, effect, ledger: Vec::new(), request: None, audit: None };
     world.store.step(vec![step], world.now).await.expect("step").remove(0)
 }
 

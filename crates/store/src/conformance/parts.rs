@@ -132,7 +132,7 @@ pub async fn the_parts_of_a_request_are_born_together_or_not_at_all(store: Arc<d
             let (cause, birth) = (Cause::Trigger, birth(&job, world.now));
             let birth = Birth { cause, part: part.part, parts: part.of, ..birth };
             let request = (part.part == parts[0].part).then(|| request.clone());
-            Trigger { job: job.id, version, birth, is_over: false, request }
+            Trigger { job: job.id, version, birth, is_over: false, request, audit: None }
         };
         parts.iter().map(trigger).collect()
     };
@@ -146,6 +146,7 @@ pub async fn the_parts_of_a_request_are_born_together_or_not_at_all(store: Arc<d
         birth: Birth { cause, ..birth(&whole, world.now) },
         is_over: false,
         request: None,
+        audit: None,
     };
     let mut all = asked(2 << 10, job.version);
     all.push(other);

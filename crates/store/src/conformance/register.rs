@@ -241,6 +241,7 @@ pub async fn a_request_is_remembered_with_what_it_did(store: Arc<dyn Store>) {
         birth: birth(&job, world.now),
         is_over: false,
         request: Some(subject.clone()),
+        audit: None,
     };
     let answers = store.trigger(vec![trigger.clone()], world.now).await.expect("trigger");
     assert_eq!(answers, [Err(Refused::Repeated)]);
@@ -262,8 +263,14 @@ pub async fn a_trigger_is_remembered_with_its_run(store: Arc<dyn Store>) {
         result: String::new(),
     };
     let birth = birth(&job, world.now);
-    let trigger =
-        Trigger { job: job.id, version: job.version, birth, is_over: false, request: Some(request.clone()) };
+    let trigger = Trigger {
+        job: job.id,
+        version: job.version,
+        birth,
+        is_over: false,
+        request: Some(request.clone()),
+        audit: None,
+    };
     let run = store.trigger(vec![trigger], world.now).await.expect("trigger").remove(0).expect("triggered");
     let known = store.request(TenantId::DEFAULT, "req-2", world.now).await.expect("request");
     assert_eq!(known, Some(Subject { result: run.id().to_string(), ..request }));

@@ -23,6 +23,7 @@ use punctual_domain::run::{Cause, Limit, Run, RunState, StartBy};
 use punctual_domain::{Outcome, Tenant, document};
 use punctual_schedule::{Progress, Schedule};
 
+use super::audit::entry;
 use super::papers::{saying, speak};
 use super::world::{LEASE, World, birth, conclusion, due};
 use crate::error::Refused;
@@ -98,6 +99,7 @@ async fn limited(world: &mut World) {
         name: "holidays".into(),
         expect: Expected::Any,
         body: Some(r#"{"exclude":["2027-01-01"]}"#.into()),
+        audit: Some(entry(world, 1, "calendar", "holidays", "create")),
     };
     for _ in 0..2 {
         world
@@ -216,6 +218,7 @@ async fn jobs(world: &mut World) {
         birth: Birth { cause: Cause::Trigger, ..birth(&over, world.now) },
         is_over: true,
         request: Some(Subject { result: String::new(), ..subject(world, REQUESTS[1]) }),
+        audit: None,
     };
     world.store.trigger(vec![trigger], world.now).await.expect("trigger")[0].clone().expect("triggered");
 
@@ -262,6 +265,7 @@ async fn operations(world: &mut World) {
         effect: Effect::Nothing,
         ledger: Vec::new(),
         request: None,
+        audit: None,
     };
     let mut steps =
         vec![start(1, Kind::CatchUp(Box::new(catch_up))), start(2, Kind::Redrive(DeadLetters::default()))];
@@ -316,6 +320,8 @@ impl Answers {
             let documents = store.documents(kind, None, None, 1_000).await.expect("documents");
             rest.extend(documents.iter().map(|document| format!("{document:?}")));
         }
+        let audit = store.audit(&Default::default(), PageRequest::first(1_000)).await.expect("audit");
+        rest.extend(audit.items.iter().map(|entry| format!("{entry:?}")));
         let dead = RunFilter { is_dead: Some(true), ..RunFilter::default() };
         rest.extend(all_runs(store, &dead).await.iter().map(|run| format!("dead {}", run.id())));
         let of_jobs: BTreeSet<JobId> = jobs.iter().map(|stored| stored.job.id).collect();

@@ -55,6 +55,7 @@ async fn wait(world: &World, job: &Job, first_part: u32, wanted: Wanted) {
         },
         is_over: false,
         request: None,
+        audit: None,
     };
     let triggers = (first_part..first_part + wanted.runs).map(trigger).collect();
     for answer in world.store.trigger(triggers, world.now).await.expect("trigger") {

@@ -115,6 +115,7 @@ impl World {
             lets_overlap: false,
             ledger: Vec::new(),
             request: None,
+            audit: None,
         }
     }
 

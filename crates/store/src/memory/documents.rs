@@ -10,15 +10,17 @@ use crate::verbs::DocumentChange;
 impl State {
     pub(super) fn put_document(
         &mut self,
-        change: DocumentChange,
+        mut change: DocumentChange,
         now: Timestamp,
     ) -> Result<Option<Document>, Refused> {
+        let audit = change.audit.take();
         let key = (change.kind, change.tenant, change.name.clone());
         let document = change.apply(self.documents.get(&key).map(|document| document.version), now)?;
         match &document {
             Some(document) => self.documents.insert(key, document.clone()),
             None => self.documents.remove(&key),
         };
+        self.append(audit);
         Ok(document)
     }
 

@@ -108,7 +108,7 @@ impl State {
             self.history.remove(sequence);
         }
         self.gates.forget_idle(now);
-        let before = self.requests.len() + self.operations.len();
+        let before = self.requests.len() + self.operations.len() + self.forget_audit(now, limit);
         self.requests.retain(|_, subject| subject.expires_at > now);
         self.operations.retain(|_, operation| !operation.is_old(now));
         let forgotten = before - self.requests.len() - self.operations.len() + self.forget_jobs(now, limit);

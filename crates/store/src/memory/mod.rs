@@ -3,6 +3,7 @@
 //! For reading, for the simulator and for tests. Promise: it does what [`Store`] says in the
 //! plainest way; it forgets everything when it is dropped.
 
+mod audit;
 mod complete;
 mod documents;
 mod due;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use punctual_domain::audit::{Entry as AuditEntry, EntryId, Filter as AuditFilter};
 use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, RunId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::policy::backlog::Pending;
@@ -442,6 +444,19 @@ impl Store for Memory {
         limit: usize,
     ) -> Result<Vec<Document>, Error> {
         Ok(self.state().list_documents(kind, tenant, after, limit))
+    }
+
+    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), Error> {
+        self.state().audit.extend(entries.into_iter().map(|entry| (entry.id, entry)));
+        Ok(())
+    }
+
+    async fn audit(
+        &self,
+        filter: &AuditFilter,
+        page: PageRequest<EntryId>,
+    ) -> Result<Page<AuditEntry, EntryId>, Error> {
+        Ok(self.state().list_audit(filter, &page))
     }
 
     async fn put_tenant(&self, name: &TenantName, now: Timestamp) -> Result<Tenant, Error> {

@@ -13,7 +13,7 @@ use crate::verbs::{Effect, OperationFilter, Parent, Put, Runnable, Shards, Step,
 
 impl State {
     pub(super) fn step(&mut self, step: Step, now: Timestamp) -> Result<Stepped, Refused> {
-        let Step { mut operation, epoch, effect, ledger, request } = step;
+        let Step { mut operation, epoch, effect, ledger, request, audit } = step;
         if epoch.is_some_and(|epoch| !self.is_current(operation.id.shard(), epoch)) {
             return Err(Refused::StaleEpoch);
         }
@@ -41,6 +41,7 @@ impl State {
         };
         self.remember(request, now)?;
         // From here on it is done.
+        self.append(audit);
         let mut runs = Vec::new();
         let (mut done, mut failed) = (0, 0);
         match effect {

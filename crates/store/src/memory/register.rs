@@ -13,6 +13,7 @@ use punctual_schedule::Progress;
 
 use super::state::State;
 use crate::admission::Admission;
+use crate::audit::of_run;
 use crate::error::Refused;
 use crate::page::{Page, PageRequest};
 use crate::verbs::{
@@ -45,6 +46,7 @@ impl State {
             return Err(Refused::KeyTaken { by: *other });
         }
         self.remember(put.request.take(), now)?;
+        self.append(put.audit.take());
 
         let progress = old.as_ref().map_or(Progress::default(), |stored| stored.progress);
         if let Some(stored) = old {
@@ -189,6 +191,7 @@ impl State {
         let request = trigger.request.as_ref().map(|subject| (subject.tenant, subject.key.clone()));
         self.remember(trigger.request, now)?;
         let run = self.give_births((&*stored.job).into(), admission, now).remove(0);
+        self.append(trigger.audit.map(|entry| of_run(entry, &run)));
         if let Some(subject) = request.and_then(|request| self.requests.get_mut(&request))
             && subject.result.is_empty()
         {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::audit::{self, EntryId};
 use punctual_domain::document;
 use punctual_domain::id::{Epoch, JobId, OperationId, Sequence, ShardId, TenantId, Version, WorkerId};
 use punctual_domain::job::Lane;
@@ -53,6 +54,7 @@ pub(super) struct State {
     pub(super) ledger: BTreeMap<(JobId, Timestamp), LedgerEntry>,
     pub(super) operations: BTreeMap<OperationId, Operation>,
     pub(super) documents: BTreeMap<(document::Kind, TenantId, String), Document>,
+    pub(super) audit: BTreeMap<EntryId, audit::Entry>,
     /// Jobs that are over or deleted, by when they are looked at to be forgotten.
     pub(super) ended_jobs: BTreeSet<(Timestamp, JobId, Version)>,
     pub(super) last: Option<Sequence>,
@@ -130,6 +132,7 @@ impl State {
             ledger: BTreeMap::new(),
             operations: BTreeMap::new(),
             documents: BTreeMap::new(),
+            audit: BTreeMap::new(),
             ended_jobs: BTreeSet::new(),
             last: None,
             note: None,

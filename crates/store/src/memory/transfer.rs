@@ -40,6 +40,7 @@ impl Transfer for Memory {
             Kind::EndedJobs => state.ended_jobs.len(),
             Kind::Rules => state.gates.rules().count(),
             Kind::Documents => state.documents.len(),
+            Kind::Audit => state.audit.len(),
         } as u64)
     }
 
@@ -129,6 +130,7 @@ impl State {
             }
             Kind::Rules => Box::new(self.gates.rules().map(|rule| Piece::Rule(rule.clone()))),
             Kind::Documents => Box::new(self.documents.values().cloned().map(Piece::Document)),
+            Kind::Audit => Box::new(self.audit.values().map(|entry| Piece::Audit(Box::new(entry.clone())))),
         }
     }
 
@@ -181,6 +183,7 @@ impl State {
                 let key = (document.kind, document.tenant, document.name.clone());
                 self.documents.insert(key, document);
             }
+            Piece::Audit(entry) => self.append(Some(entry)),
         }
     }
 }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use punctual_domain::id::{JobId, Version};
 use punctual_domain::job::Job;
 use punctual_domain::policy::limit::Rule;
-use punctual_domain::{Document, LedgerEntry, Operation, Tenant};
+use punctual_domain::{Document, LedgerEntry, Operation, Tenant, audit};
 use serde::{Deserialize, Serialize};
 
 use crate::detail::RunDetail;
@@ -44,11 +44,13 @@ pub enum Kind {
     Rules,
     /// Documents.
     Documents,
+    /// Entries of the audit.
+    Audit,
 }
 
 impl Kind {
     /// All kinds, in order.
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Tenants,
         Kind::Jobs,
         Kind::JobVersions,
@@ -61,6 +63,7 @@ impl Kind {
         Kind::EndedJobs,
         Kind::Rules,
         Kind::Documents,
+        Kind::Audit,
     ];
 
     /// The kind after this one.
@@ -83,6 +86,7 @@ impl Kind {
             Kind::EndedJobs => "ended_jobs",
             Kind::Rules => "rules",
             Kind::Documents => "documents",
+            Kind::Audit => "audit",
         }
     }
 }
@@ -120,6 +124,8 @@ pub enum Piece {
     Rule(Rule),
     /// A document.
     Document(Document),
+    /// An entry of the audit.
+    Audit(Box<audit::Entry>),
 }
 
 /// A run that has ended.
@@ -171,6 +177,7 @@ impl Piece {
             Piece::EndedJob(_) => Kind::EndedJobs,
             Piece::Rule(_) => Kind::Rules,
             Piece::Document(_) => Kind::Documents,
+            Piece::Audit(_) => Kind::Audit,
         }
     }
 
@@ -244,6 +251,19 @@ impl Piece {
                 put.number(document.version);
                 put.bytes(document.body.as_bytes());
                 time(&mut put, document.updated_at);
+            }
+            Piece::Audit(entry) => {
+                put.signed(entry.id.at);
+                put.signed(entry.id.number);
+                put.number(entry.tenant.0.into());
+                for text in [&entry.kind, &entry.subject, &entry.action, &entry.who.name] {
+                    put.bytes(text.as_bytes());
+                }
+                let rest = [&entry.who.key, &entry.from, &entry.request_id, &entry.before, &entry.after];
+                for text in rest {
+                    put.byte(text.is_some().into());
+                    put.bytes(text.as_deref().unwrap_or_default().as_bytes());
+                }
             }
         }
         Ok(put.0)
