@@ -337,7 +337,7 @@ impl Engine {
                 false => Some(encode_alarm(&held.alarm)?),
             };
             let (tenant, name) = place.clone();
-            changes.push(DocumentChange { kind: Kind::Alarm, tenant, name, expect, body });
+            changes.push(DocumentChange { kind: Kind::Alarm, tenant, name, expect, body, audit: None });
             places.push(place.clone());
         }
         if changes.is_empty() {

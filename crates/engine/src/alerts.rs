@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::Report;
 use punctual_domain::alert::{Alarm, Alert, On, Seen, Subject};
+use punctual_domain::audit::Entry;
 use punctual_domain::document::Kind;
 use punctual_domain::id::{JobId, TenantId};
 use punctual_domain::job::Job;
@@ -18,6 +19,7 @@ use punctual_store::record::{decode_alarm, decode_alert, encode_alert};
 use punctual_store::{DocumentChange, Expected};
 use tokio::sync::Notify;
 
+use crate::audit::{Done, Thing};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::register::spread;
@@ -129,7 +131,9 @@ impl Engine {
         let body = encode_alert(alert)?;
         // The same again changes nothing: what happened since is told.
         if known.as_ref().is_none_or(|known| known.body != body) {
-            self.change_document(Kind::Alert, alert.tenant, &alert.name, Some(body)).await?;
+            let old = known.as_ref().map(decode_alert).transpose()?;
+            let audit = self.audited_alert(old.as_ref(), Some(alert));
+            self.change_document(Kind::Alert, alert.tenant, &alert.name, Some(body), audit).await?;
         }
         self.read_alerts().await?;
         Ok(known.is_none())
@@ -137,12 +141,14 @@ impl Engine {
 
     /// Takes an alert away, with its alarms: nobody is told any more. The answer says whether it was there.
     pub async fn delete_alert(&self, tenant: TenantId, name: &str) -> Result<bool, Error> {
-        let was_there = self.store.document(Kind::Alert, tenant, name).await?.is_some();
-        if was_there {
-            self.change_document(Kind::Alert, tenant, name, None).await?;
+        let known = self.store.document(Kind::Alert, tenant, name).await?;
+        let was_there = known.is_some();
+        if let Some(known) = known {
+            let audit = self.audited_alert(Some(&decode_alert(&known)?), None);
+            self.change_document(Kind::Alert, tenant, name, None, audit).await?;
             let alarms = self.alarms(tenant, None, usize::MAX).await?;
             for alarm in alarms.iter().filter(|alarm| alarm.alert == name) {
-                self.change_document(Kind::Alarm, tenant, &alarm.document(), None).await?;
+                self.change_document(Kind::Alarm, tenant, &alarm.document(), None, None).await?;
             }
         }
         self.read_alerts().await?;
@@ -177,11 +183,25 @@ impl Engine {
         tenant: TenantId,
         name: &str,
         body: Option<Box<str>>,
+        audit: Option<Box<Entry>>,
     ) -> Result<(), Error> {
-        let change = DocumentChange { kind, tenant, name: name.into(), expect: Expected::Any, body };
+        let change = DocumentChange { kind, tenant, name: name.into(), expect: Expected::Any, body, audit };
         // Whatever is there is expected, so nothing is refused.
         self.heard(self.store.put_documents(vec![change], self.clock.now())).await?;
         Ok(())
+    }
+
+    fn audited_alert(&self, before: Option<&Alert>, after: Option<&Alert>) -> Option<Box<Entry>> {
+        let about = after.or(before)?;
+        let done = Done {
+            tenant: about.tenant,
+            kind: "alert",
+            subject: &about.name,
+            action: None,
+            before: before.map(Thing::Alert),
+            after: after.map(Thing::Alert),
+        };
+        self.audited(&done, self.clock.now())
     }
 
     /// Reads the alerts of all tenants anew. One that cannot be read is said so, and the others count.

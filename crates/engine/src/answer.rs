@@ -18,6 +18,8 @@ use crate::register::busy;
 impl Engine {
     /// Lets a run go on that waits for an answer, or ends it.
     pub async fn answer(&self, tenant: TenantId, id: RunId, answer: Answer) -> Result<Run, Error> {
+        let asked = format!(r#"{{"answer":"{}"}}"#, answer.as_str());
+        self.audit_runs(tenant, &[id], "answer", Some(&asked)).await?;
         for _ in 0..TRIES {
             let now = self.clock.now();
             let detail = self.run(tenant, id).await?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use punctual_domain::id::{JobId, WorkerId};
+use punctual_domain::id::{JobId, TenantId, WorkerId};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::policy::breaker::{
     self, Breaker, Change, FAILURES, IDLE, INTERVAL_MAX, Of, SPAN, Seen, Stage, Threshold, Tried, Watch,
@@ -25,6 +25,7 @@ use punctual_domain::{Outcome, Report};
 use punctual_store::{RuleChange, Stored};
 use tokio::sync::Semaphore;
 
+use crate::audit::{Done, Thing};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::pass::{Duty, Next, chain};
@@ -313,8 +314,19 @@ impl Engine {
     /// Takes a breaker away by hand: who waits goes on. The answer says whether it was set.
     pub async fn reset_breaker(&self, name: &str) -> Result<bool, Error> {
         let Some(of) = Of::named(name) else { return Ok(false) };
-        let is_set = self.breakers().await?.iter().any(|breaker| breaker.of == of);
-        if is_set {
+        let known = self.breakers().await?;
+        let set = known.iter().find(|breaker| breaker.of == of);
+        let is_set = set.is_some();
+        if let Some(set) = set {
+            self.audit_thing(Done {
+                tenant: TenantId::NOBODY,
+                kind: "breaker",
+                subject: name,
+                action: Some("reset"),
+                before: Some(Thing::Breaker(set)),
+                after: None,
+            })
+            .await?;
             self.change_rules(vec![RuleChange { name: of.rule_name(), rule: None }]).await?;
             self.breakers.forget(&of);
             tracing::info!(breaker = name, "breaker reset by hand");

@@ -17,6 +17,7 @@ use punctual_schedule::calendar::Calendar;
 use punctual_store::record::{decode_calendar, encode_calendar};
 use punctual_store::{DocumentChange, Expected, JobFilter, Page, PageRequest, Refused};
 
+use crate::audit::{Done, Thing};
 use crate::calendar_states::Missing;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -103,7 +104,19 @@ impl Engine {
             };
             let expect = old.as_ref().map_or(Expected::Absent, |old| Expected::Version(old.version));
             // If it is not as it was read, somebody was quicker.
-            if let Some(found) = self.change_calendar(tenant, name, expect, Some(body), now).await? {
+            let before = old.as_ref().map(|old| Thing::Calendar(&old.calendar));
+            let after = Some(Thing::Calendar(&calendar));
+            let audit = self
+                .audited(&Done { tenant, kind: "calendar", subject: name, action: None, before, after }, now);
+            let change = DocumentChange {
+                kind: Kind::Calendar,
+                tenant,
+                name: name.into(),
+                expect,
+                body: Some(body),
+                audit,
+            };
+            if let Some(found) = self.change_calendar(change, now).await? {
                 let calendar = found.ok_or_else(busy)?;
                 return Ok(Put { calendar, is_new: old.is_none(), operation });
             }
@@ -124,7 +137,12 @@ impl Engine {
             self.check_version(name, Some(&old), expected)?;
             self.check_unused(tenant, name, "it cannot be deleted").await?;
             let expect = Expected::Version(old.version);
-            if self.change_calendar(tenant, name, expect, None, now).await?.is_some() {
+            let before = Some(Thing::Calendar(&old.calendar));
+            let done = Done { tenant, kind: "calendar", subject: name, action: None, before, after: None };
+            let audit = self.audited(&done, now);
+            let change =
+                DocumentChange { kind: Kind::Calendar, tenant, name: name.into(), expect, body: None, audit };
+            if self.change_calendar(change, now).await?.is_some() {
                 return Ok(());
             }
         }
@@ -176,18 +194,15 @@ impl Engine {
     /// The calendar as it is now, none for one that was taken away; nothing if it was not as expected.
     async fn change_calendar(
         &self,
-        tenant: TenantId,
-        name: &str,
-        expect: Expected,
-        body: Option<Box<str>>,
+        change: DocumentChange,
         now: Timestamp,
     ) -> Result<Option<Option<Named>>, Error> {
-        let change = DocumentChange { kind: Kind::Calendar, tenant, name: name.into(), expect, body };
+        let key = (change.tenant, change.name.clone());
         let answer = self.heard(self.store.put_documents(vec![change], now)).await?.into_iter().next();
         match answer {
             Some(Ok(document)) => {
                 let named = document.as_ref().map(decode_calendar).transpose()?;
-                self.timetables.calendars().take((tenant, name.into()), named.clone(), now);
+                self.timetables.calendars().take(key, named.clone(), now);
                 self.wakes.operations.notify_one();
                 Ok(Some(named))
             }

@@ -40,6 +40,7 @@ pub(crate) fn new_put(job: Arc<Job>, request: Option<Subject>) -> Put {
         ledger: Vec::new(),
         request,
         job,
+        audit: None,
     }
 }
 

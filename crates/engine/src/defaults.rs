@@ -77,8 +77,16 @@ impl Engine {
         expected: Option<u64>,
     ) -> Result<Option<Document>, Error> {
         let expect = expected.map_or(Expected::Any, Expected::Version);
-        let change = DocumentChange { kind: Kind::Defaults, tenant, name: NAME.into(), expect, body };
-        let answer = self.heard(self.store.put_documents(vec![change], self.clock.now())).await;
+        let now = self.clock.now();
+        let audit = match self.act {
+            Some(_) => {
+                let old = self.defaults(tenant).await?;
+                self.audited_defaults(tenant, old.as_ref(), body.as_deref(), now)
+            }
+            None => None,
+        };
+        let change = DocumentChange { kind: Kind::Defaults, tenant, name: NAME.into(), expect, body, audit };
+        let answer = self.heard(self.store.put_documents(vec![change], now)).await;
         // Also if it failed: it may have been written all the same.
         self.defaults.forget(tenant);
         match answer?.into_iter().next() {

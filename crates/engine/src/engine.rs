@@ -1,5 +1,6 @@
 //! The engine: what the steps share.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::alerts::Watched;
 use crate::alone::Suspects;
+use crate::audit::Act;
 use crate::backlog::Intakes;
 use crate::bodies::Bodies;
 use crate::breakers::Breakers;
@@ -66,6 +68,10 @@ pub struct Engine {
     pub(crate) token_key: Arc<OnceLock<Key>>,
     /// The node gives out nothing more.
     pub(crate) draining: Arc<watch::Sender<bool>>,
+    /// Counts entries of the audit.
+    pub(crate) entries: Arc<AtomicU32>,
+    /// For whom it acts; nobody, for what the node does by itself.
+    pub(crate) act: Option<Arc<Act>>,
 }
 
 impl Engine {
@@ -105,6 +111,8 @@ impl Engine {
             lease: Arc::default(),
             token_key: Arc::default(),
             draining: Arc::new(watch::Sender::new(false)),
+            entries: Arc::default(),
+            act: None,
         }
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use jiff::tz::Offset;
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::audit::Deed;
 use punctual_domain::id::{JobId, RunId, Sequence, TenantId};
 use punctual_domain::job::{Job, JobState};
 use punctual_domain::run::{Cause, Run};
@@ -349,6 +350,7 @@ impl Engine {
 
     /// Ends a waiting run, or asks a running one to stop.
     pub async fn cancel(&self, tenant: TenantId, id: RunId) -> Result<Run, Error> {
+        self.audit_runs(tenant, &[id], "cancel", None).await?;
         for _ in 0..TRIES {
             let now = self.clock.now();
             let run = self.run(tenant, id).await?.run;
@@ -393,6 +395,7 @@ impl Engine {
             refusals.insert(id, self.too_many(tenant, full).await?);
         }
         let known: Vec<RunId> = owned.iter().flatten().copied().collect();
+        self.audit_runs(tenant, &known, "redrive", None).await?;
         let mut answers = self.heard(self.store.redrive(&known, now)).await?.into_iter();
         self.wakes.claimable();
         answers.as_slice().iter().flatten().for_each(|run| self.note_limited(run));
@@ -414,6 +417,7 @@ impl Engine {
     ) -> Result<Vec<Result<(), Error>>, Error> {
         let owned = self.owned(tenant, ids).await?;
         let known: Vec<RunId> = owned.iter().flatten().copied().collect();
+        self.audit_runs(tenant, &known, "acknowledge", None).await?;
         let mut answers = self.store.acknowledge(&known).await?.into_iter();
         Ok(owned
             .into_iter()
@@ -464,6 +468,17 @@ impl Engine {
 
     /// Creates a tenant, or finds the one of that name.
     pub async fn put_tenant(&self, name: &TenantName) -> Result<Tenant, Error> {
+        if self.act.is_some() && !self.store.tenants().await?.iter().any(|known| known.name == *name) {
+            let deed = Deed {
+                tenant: TenantId::NOBODY,
+                kind: "tenant",
+                subject: name.as_str().into(),
+                action: "create",
+                before: None,
+                after: Some(format!(r#"{{"name":"{name}"}}"#).into()),
+            };
+            self.audit_ahead(vec![deed]).await?;
+        }
         Ok(self.store.put_tenant(name, self.clock.now()).await?)
     }
 

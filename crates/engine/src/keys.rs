@@ -17,6 +17,7 @@ use punctual_domain::{Document, TenantName};
 use punctual_store::record::{decode_key, decode_key_use, encode_key, encode_key_use};
 use punctual_store::{DocumentChange, Expected, Page, PageRequest, Refused};
 
+use crate::audit::{Done, Thing};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::keyring::{Entry, Known, Used, place};
@@ -199,7 +200,7 @@ impl Engine {
             created_by: new.created_by.clone(),
             revoked_at: None,
         };
-        Ok(self.put_key(&key, Expected::Absent, now).await?.then_some(key))
+        Ok(self.put_key(None, &key, Expected::Absent, now).await?.then_some(key))
     }
 
     async fn change_key(
@@ -213,7 +214,8 @@ impl Engine {
             let old = decode_key(&document)?;
             let mut key = old.clone();
             change(&mut key, now)?;
-            if key == old || self.put_key(&key, Expected::Version(document.version), now).await? {
+            let expect = Expected::Version(document.version);
+            if key == old || self.put_key(Some(&old), &key, expect, now).await? {
                 return Ok(key);
             }
         }
@@ -221,14 +223,34 @@ impl Engine {
     }
 
     /// Writes a key, and that keys have changed; says whether it was as expected.
-    async fn put_key(&self, key: &Key, expect: Expected, now: Timestamp) -> Result<bool, Error> {
+    async fn put_key(
+        &self,
+        old: Option<&Key>,
+        key: &Key,
+        expect: Expected,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
         let body = encode_key(key)?;
+        let action = match old {
+            None => "create",
+            Some(old) if old.revoked_at != key.revoked_at => "revoke",
+            Some(_) => "rotate",
+        };
+        let done = Done {
+            tenant: place(key),
+            kind: "key",
+            subject: &key.id.to_string(),
+            action: Some(action),
+            before: old.map(Thing::Key),
+            after: Some(Thing::Key(key)),
+        };
         let change = DocumentChange {
             kind: Kind::Key,
             tenant: place(key),
             name: key.id.to_string(),
             expect,
             body: Some(body),
+            audit: self.audited(&done, now),
         };
         self.put_keys(vec![change], now).await
     }
@@ -242,6 +264,7 @@ impl Engine {
             name: CHANGES.into(),
             expect: Expected::Any,
             body: Some("{}".into()),
+            audit: None,
         });
         let mut unread = Unread { engine: self, is_read: false };
         let answers = self.heard(self.store.put_documents(changes, now)).await?;
@@ -373,6 +396,7 @@ impl Engine {
                 name: entry.key.id.to_string(),
                 expect: Expected::Any,
                 body: Some(encode_key_use(at)?),
+                audit: None,
             });
             written.push(Arc::clone(&entry.used));
             if changes.len() >= PAGE {
@@ -405,6 +429,7 @@ impl Engine {
                 name: key.id.to_string(),
                 expect: Expected::Any,
                 body: None,
+                audit: None,
             })
         };
         let count = old.len();

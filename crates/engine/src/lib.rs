@@ -11,7 +11,7 @@
 //! [`pull`] gives runs to workers elsewhere that ask for them, [`stay`] to those that wait for them on a stream. `answer` takes what somebody
 //! says about a run of which nobody knows what it did.
 //! [`log`] is what attempts wrote, [`queues`] how much waits for whom, `parts` how a slot becomes several runs.
-//! `backlog` keeps what waits within its caps. [`keys`] are who may ask for anything, `keyring` what a node knows of them.
+//! `backlog` keeps what waits within its caps. [`audit`] is who asked for what, [`keys`] are who may ask for anything, `keyring` what a node knows of them.
 //! [`timetables`] turns schedules into slots once for all jobs that share one; [`wheel`] holds the due entries of
 //! the near horizon, in time order; `desk` knows which workers have room; `pass` is the one loop driver.
 
@@ -53,6 +53,7 @@ mod wake;
 
 pub mod alarms;
 pub mod alerts;
+pub mod audit;
 pub mod backfill;
 pub mod batches;
 pub mod bulk;

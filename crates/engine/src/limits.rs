@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
+use punctual_domain::id::TenantId;
 use punctual_domain::job::Job;
 use punctual_domain::policy::limit::{self, Keys, Limits, Rule};
 use punctual_domain::policy::template::{Filled, Place, Template};
@@ -18,6 +19,7 @@ use punctual_store::{Advanced, RuleChange, Shards};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
+use crate::audit::{Done, Thing};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fire::Epochs;
@@ -111,15 +113,20 @@ impl Engine {
         if meeting >= limit::RULES_MAX {
             return Err(Error::TooManyLimits);
         }
-        let is_new = !known.iter().any(|other| other.name == rule.name);
+        let old = known.iter().find(|other| other.name == rule.name);
+        let is_new = old.is_none();
+        self.audit_thing(about(&rule, old.map(Thing::Limit), Some(Thing::Limit(&rule)))).await?;
         self.change_rules(vec![RuleChange { name: Arc::clone(&rule.name), rule: Some(rule) }]).await?;
         Ok(is_new)
     }
 
     /// Takes a rule away. The answer says whether it was there.
     pub async fn delete_rule(&self, name: &str) -> Result<bool, Error> {
-        let was_there = self.rules().await?.iter().any(|rule| &*rule.name == name);
-        if was_there {
+        let known = self.rules().await?;
+        let old = known.iter().find(|rule| &*rule.name == name);
+        let was_there = old.is_some();
+        if let Some(old) = old {
+            self.audit_thing(about(old, Some(Thing::Limit(old)), None)).await?;
             self.change_rules(vec![RuleChange { name: name.into(), rule: None }]).await?;
         }
         Ok(was_there)
@@ -256,6 +263,12 @@ impl Duty for Advancing {
         let look_at = (is_shared || unread > 0).then_some(now + LOOK_EVERY);
         Ok([next_at, look_at].into_iter().flatten().min().map_or(Next::Woken, Next::At))
     }
+}
+
+/// What is written of a change of a limit: it counts for all, or for its tenant.
+fn about<'a>(rule: &'a Rule, before: Option<Thing<'a>>, after: Option<Thing<'a>>) -> Done<'a> {
+    let tenant = rule.tenant.unwrap_or(TenantId::NOBODY);
+    Done { tenant, kind: "limit", subject: &rule.name, action: None, before, after }
 }
 
 #[cfg(test)]

@@ -107,7 +107,13 @@ impl Engine {
             answer(&operation, request);
         }
         let key = request.as_ref().map(|request| request.key.clone());
-        let step = Step { operation, epoch: None, effect: Effect::Nothing, ledger: Vec::new(), request };
+        // That of a change of a calendar tells of it.
+        let audit = match operation.kind {
+            Kind::Replan(_) => None,
+            _ => self.audited_operation("start", None, &operation, now),
+        };
+        let step =
+            Step { operation, epoch: None, effect: Effect::Nothing, ledger: Vec::new(), request, audit };
         match self.heard(self.store.step(vec![step], now)).await?.into_iter().next() {
             Some(Ok(stepped)) => {
                 tracing::info!(operation_id = %id, kind = stepped.operation.kind.as_str(), "operation started");
@@ -146,9 +152,10 @@ impl Engine {
             let now = self.clock.now();
             let operation = self.operation(tenant, id).await?;
             let plan = Plan::end(&operation, Event::Cancelled { reason: None }, Fate::SkippedCancel, now);
-            let Some(step) = plan.into_step(&operation, None, now) else {
+            let Some(mut step) = plan.into_step(&operation, None, now) else {
                 return Err(Error::OperationEnded { state: operation.state.as_str() });
             };
+            step.audit = self.audited_operation("cancel", Some(&operation), &step.operation, now);
             match self.heard(self.store.step(vec![step], now)).await?.into_iter().next() {
                 Some(Ok(stepped)) => {
                     tell_end(&stepped.operation);
@@ -587,7 +594,7 @@ impl Plan {
         operation.example = operation.example.or(self.example);
         (operation.left, operation.tries) = (Vec::new(), self.tries);
         let ledger = self.ledger.into_iter().collect();
-        Some(Step { operation, epoch, effect: self.effect, ledger, request: None })
+        Some(Step { operation, epoch, effect: self.effect, ledger, request: None, audit: None })
     }
 }
 

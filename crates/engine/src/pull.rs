@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::attempt::{Failure, Report};
+use punctual_domain::audit::Deed;
 use punctual_domain::id::{RunId, TenantId, WorkerId};
 use punctual_domain::job::Job;
 use punctual_domain::papers::Line;
@@ -355,6 +356,9 @@ impl Engine {
         if !present.iter().any(|present| present.worker == worker) {
             return Err(Error::WorkerNotFound(worker.to_string()));
         }
+        let subject = worker.to_string().into();
+        let deed = Deed { tenant, kind: "worker", subject, action: "dismiss", before: None, after: None };
+        self.audit_ahead(vec![deed]).await?;
         // It gets nothing more before what it had goes to others.
         self.desk.expel(worker);
         self.store.dismiss(worker, self.clock.now()).await?;

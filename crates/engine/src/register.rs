@@ -100,6 +100,7 @@ impl Engine {
                     if let Some(request) = &mut put.request {
                         answer(&registered, request);
                     }
+                    put.audit = self.audited_job(None, &put.job, now);
                     places.push((answers.len(), registered));
                     answers.push(None);
                     puts.push(put);
@@ -366,7 +367,9 @@ impl Engine {
             };
             // A job can always be stopped: if its entry is not found in the end, it is left to be dropped as stale.
             let is_strict = attempt < TRIES;
-            let (put, registered) = self.prepare_change(&stored, change, last_slot, now, is_strict).await?;
+            let (mut put, registered) =
+                self.prepare_change(&stored, change, last_slot, now, is_strict).await?;
+            put.audit = self.audited_job(Some(&stored.job), &put.job, now);
             let dues: Vec<Due> = dues(&put).collect();
             match self.heard(self.store.put_jobs(vec![put], now)).await?.into_iter().next() {
                 Some(Ok(())) => {
@@ -478,6 +481,7 @@ impl Engine {
             ledger: ledger.unwrap_or_default(),
             request: None,
             job: Arc::clone(&job),
+            audit: None,
         };
         Ok((put, Registered { job, next_slot, is_unchanged: false }))
     }

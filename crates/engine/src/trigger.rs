@@ -7,12 +7,15 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use punctual_domain::Job;
+use punctual_domain::audit::Entry;
 use punctual_domain::id::{JobId, TenantId};
 use punctual_domain::parts;
 use punctual_domain::run::{Cause, CausedBy, Run};
 use punctual_domain::work::Leased;
 use punctual_store::{Birth, Refused, Subject, Trigger};
 
+use crate::audit::Done;
 use crate::create::birth;
 use crate::desk::Pulled;
 use crate::engine::Engine;
@@ -113,7 +116,11 @@ impl Engine {
                     Birth { limits, claimed_by, requires, parts: part.of, payload, caused_by, ..birth };
                 // What is remembered is the first.
                 let request = request.clone().filter(|_| triggers.is_empty());
-                triggers.push(Trigger { job: id, version, birth, is_over, request });
+                let audit = match triggers.is_empty() {
+                    true => self.audited_trigger(&stored.job, at, now),
+                    false => None,
+                };
+                triggers.push(Trigger { job: id, version, birth, is_over, request, audit });
             }
             self.addressed.add(parts.iter().filter_map(|part| part.worker));
             let mut answers = self.heard(self.store.trigger(triggers, now)).await?.into_iter();
@@ -141,5 +148,19 @@ impl Engine {
             }
         }
         Err(busy())
+    }
+
+    /// The entry of a trigger; the store gives it the name of the run.
+    fn audited_trigger(&self, job: &Job, at: Timestamp, now: Timestamp) -> Option<Box<Entry>> {
+        let done = Done {
+            tenant: job.tenant,
+            kind: "run",
+            subject: "",
+            action: Some("trigger"),
+            before: None,
+            after: None,
+        };
+        let after = format!(r#"{{"job_id":"{}","version":{},"scheduled_for":"{at}"}}"#, job.id, job.version);
+        self.audited(&done, now).map(|entry| Box::new(Entry { after: Some(after.into()), ..*entry }))
     }
 }

@@ -3,6 +3,7 @@
 
 mod alerts;
 mod alone;
+mod audit;
 mod backfill;
 mod backlog;
 mod batches;
