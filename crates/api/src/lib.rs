@@ -9,6 +9,7 @@
 mod object;
 
 pub mod alert;
+pub mod audit;
 pub mod backfill;
 pub mod batch;
 pub mod breaker;

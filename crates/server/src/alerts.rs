@@ -31,14 +31,14 @@ pub(crate) async fn put(call: Call, Path(name): Path<String>, Text(text): Text) 
     let spec: AlertSpec = read::read(&text)?;
     let (shared, now) = (&call.shared, call.shared.engine.now());
     let alert = spec.to_domain(&name, call.tenant, shared.has_mail, &shared.rules(), now)?;
-    let is_new = shared.engine.put_alert(&alert).await?;
+    let is_new = call.acting().put_alert(&alert).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(Answer::new(status, &Alert::from(&alert)))
 }
 
 pub(crate) async fn delete(call: Call, Path(name): Path<String>) -> Outcome {
     call.query.check()?;
-    match call.shared.engine.delete_alert(call.tenant, &name).await? {
+    match call.acting().delete_alert(call.tenant, &name).await? {
         true => Ok(Answer::empty(StatusCode::NO_CONTENT)),
         false => Err(Error::Engine(punctual_engine::Error::AlertNotFound(name.chars().take(64).collect()))),
     }

@@ -24,7 +24,7 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
     let defaults = engine.job_defaults(call.tenant).await?;
     let spec = read_batch(&text, defaults.as_deref(), &call.shared.rules())?;
     let id = spec.key.clone().unwrap_or_default();
-    let is_new = engine.register_batch(call.tenant, spec).await?;
+    let is_new = call.acting().register_batch(call.tenant, spec).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let seen = engine.batch(call.tenant, &id).await?;
     Ok(Answer::new(status, &shown(&call, &seen)).at(format!("/v1/batches/{}", escaped(&id))))
@@ -85,7 +85,7 @@ pub(crate) async fn items(mut call: Call, Path(id): Path<String>) -> Outcome {
 pub(crate) async fn cancel(call: Call, Path(id): Path<String>) -> Outcome {
     call.query.check()?;
     let engine = &call.shared.engine;
-    engine.cancel_batch(call.tenant, &id).await.map_err(|error| short(error, &id))?;
+    call.acting().cancel_batch(call.tenant, &id).await.map_err(|error| short(error, &id))?;
     Ok(Answer::ok(&shown(&call, &engine.batch(call.tenant, &id).await?)))
 }
 
@@ -93,7 +93,7 @@ pub(crate) async fn delete(call: Call, Path(id): Path<String>) -> Outcome {
     call.query.check()?;
     let engine = &call.shared.engine;
     let (seen, _) = engine.batch_job(call.tenant, &id).await.map_err(|error| short(error, &id))?;
-    engine.delete(call.tenant, seen.job.id, None).await?;
+    call.acting().delete(call.tenant, seen.job.id, None).await?;
     Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 

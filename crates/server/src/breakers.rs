@@ -21,7 +21,7 @@ pub(crate) async fn list(call: Call) -> Outcome {
 
 pub(crate) async fn reset(call: Call, Path(name): Path<String>) -> Outcome {
     call.query.check()?;
-    match call.shared.engine.reset_breaker(&name).await? {
+    match call.acting().reset_breaker(&name).await? {
         true => Ok(Answer::empty(StatusCode::NO_CONTENT)),
         false => Err(Error::BreakerNotFound(name.chars().take(300).collect())),
     }

@@ -11,6 +11,7 @@ use punctual_domain::JobId;
 use punctual_domain::job::Spec;
 use punctual_engine::Error as EngineError;
 use punctual_engine::history::Subject;
+use serde::Serialize;
 
 use crate::answer::Answer;
 use crate::call::{Call, LongText};
@@ -31,12 +32,28 @@ pub(crate) async fn create(call: Call, LongText(text): LongText) -> Result<Answe
         for (number, text) in texts.iter().enumerate() {
             parsed.read(&call, key, text, number as u64);
         }
+        call.note_jobs("create", &Asked { asked: texts.len() }).await?;
         let results = parsed.register(&call).await?;
         let items: Vec<BulkItem> = results.into_iter().map(|(_, registered)| registered.into()).collect();
         let failed = items.iter().filter(|item| item.problem.is_some()).count() as u64;
-        Ok(Answer::ok(&BulkResult { created: items.len() as u64 - failed, failed, items }))
+        let created = items.len() as u64 - failed;
+        call.note_jobs("created", &Done { created, failed }).await?;
+        Ok(Answer::ok(&BulkResult { created, failed, items }))
     })
     .await
+}
+
+/// What is written of many jobs before they are registered: one entry for all.
+#[derive(Serialize)]
+struct Asked {
+    asked: usize,
+}
+
+/// And afterwards.
+#[derive(Serialize)]
+struct Done {
+    created: u64,
+    failed: u64,
 }
 
 /// What became of one job of many.

@@ -60,7 +60,7 @@ pub(crate) async fn put(call: Call, Path(name): Path<String>, Text(text): Text) 
         return Err(Error::CalendarThere(shorten(&name)));
     }
     let expected = call.expected()?.map(|version| u64::from(version.0));
-    let put = match engine.put_calendar(call.tenant, &name, expected, calendar).await {
+    let put = match call.acting().put_calendar(call.tenant, &name, expected, calendar).await {
         // RFC 9110: what was to match is not there, so the condition is false.
         Err(EngineError::CalendarNotFound(_)) => return Err(Error::NoCalendarThere(shorten(&name))),
         put => put?,
@@ -74,7 +74,7 @@ pub(crate) async fn put(call: Call, Path(name): Path<String>, Text(text): Text) 
 pub(crate) async fn delete(call: Call, Path(name): Path<String>) -> Outcome {
     call.query.check()?;
     let expected = call.expected()?.map(|version| u64::from(version.0));
-    let deleted = call.shared.engine.delete_calendar(call.tenant, &name, expected).await;
+    let deleted = call.acting().delete_calendar(call.tenant, &name, expected).await;
     deleted.map_err(|error| short(error, &name))?;
     Ok(Answer::empty(StatusCode::NO_CONTENT))
 }

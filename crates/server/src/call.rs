@@ -1,12 +1,13 @@
 //! A request as the handlers see it: whose it is, its parameters, its conditions, its body.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, Request};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, IF_MATCH, IF_NONE_MATCH};
 use http::request::Parts;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 use http_body_util::BodyExt;
 use punctual_api::tenant;
 use punctual_domain::{TenantId, TenantName, Version};
@@ -14,6 +15,7 @@ use punctual_engine::history::Subject;
 
 use crate::access::Caller;
 use crate::error::Error;
+use crate::front::RequestId;
 use crate::query::Query;
 use crate::routes::Endpoint;
 use crate::state::Shared;
@@ -29,6 +31,8 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) request_id: Option<HeaderValue>,
     method: Method,
     uri: Uri,
 }
@@ -48,6 +52,8 @@ impl FromRequestParts<Shared> for Call {
             tenant_name,
             query: Query::new(&parts.uri, endpoint.query),
             headers: parts.headers.clone(),
+            peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
+            request_id: parts.extensions.get::<RequestId>().map(|id| id.0.clone()),
             method: parts.method.clone(),
             uri: parts.uri.clone(),
             shared: shared.clone(),

@@ -77,7 +77,7 @@ async fn by_ids(call: &Call, ids: Vec<String>, deed: Deed) -> Outcome {
     }
     match deed {
         Deed::Redrive => {
-            let answers = call.shared.engine.redrive(call.tenant, &known).await?;
+            let answers = call.acting().redrive(call.tenant, &known).await?;
             for (place, answer) in places.into_iter().zip(answers) {
                 match answer {
                     Ok(run) => items[place].run = runs::summaries(call, &[run]).await?.into_iter().next(),
@@ -86,7 +86,7 @@ async fn by_ids(call: &Call, ids: Vec<String>, deed: Deed) -> Outcome {
             }
         }
         Deed::Acknowledge => {
-            let answers = call.shared.engine.acknowledge(call.tenant, &known).await?;
+            let answers = call.acting().acknowledge(call.tenant, &known).await?;
             for (place, answer) in places.into_iter().zip(answers) {
                 items[place].problem = answer.err().map(|error| Error::from(error).problem());
             }

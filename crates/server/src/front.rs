@@ -16,12 +16,17 @@ use crate::state::Shared;
 /// Names a request; the caller's own is kept.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// What a request is called, for whoever writes it down.
+#[derive(Clone)]
+pub(crate) struct RequestId(pub(crate) HeaderValue);
+
 /// Longer ids are somebody's mistake and do not go into logs.
 const REQUEST_ID_MAX: usize = 128;
 
 pub(crate) async fn front(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let id = request_id(&request).unwrap_or_else(|| new_id(&shared));
     name_host(&mut request);
+    request.extensions_mut().insert(RequestId(id.clone()));
     let is_grpc = is_grpc(&request);
     let bytes: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     let mut response = match bytes > shared.limits.headers_max {

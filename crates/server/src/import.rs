@@ -43,6 +43,7 @@ const PROGRESS_LINES: u64 = 10_000;
 pub(crate) async fn create(call: Call, request: Request) -> Result<Response, Error> {
     call.query.check()?;
     call.idempotency_key()?;
+    call.note_jobs("import", &ImportCount::default()).await?;
     let (sender, channel) = Channel::<Bytes, Infallible>::new(16);
     let call = Arc::new(call);
     let (to_parse, lines) = mpsc::channel(AHEAD);
@@ -206,6 +207,10 @@ impl Import {
         // What nobody registers is not read.
         stopping.iter().for_each(AbortHandle::abort);
         tracing::info!(lines = self.count.lines, created = self.count.created, "imported");
+        // What was registered stands, and that it was asked for is written.
+        if let Err(error) = self.call.note_jobs("imported", &self.count).await {
+            tracing::warn!(problem = ?error.problem(), "the end of an import is not in the audit");
+        }
     }
 
     async fn register(

@@ -46,8 +46,7 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
     let hints = hints(&call, &spec).await?;
     let answer = |registered: &Registered| created(&call, registered, hints.clone());
     let registered = call
-        .shared
-        .engine
+        .acting()
         .register_answering(call.tenant, vec![(spec, request.clone())], |registered, request| {
             request.result = answer(registered).to_text();
         })
@@ -177,7 +176,7 @@ pub(crate) async fn put(mut call: Call, Path(id): Path<String>, Text(text): Text
     let spec = read(&call, &text, Purpose::Change).await?;
     let old = call.shared.engine.job(call.tenant, id).await?;
     let spec = with_key(spec, &old.job.spec)?;
-    let registered = call.shared.engine.update(call.tenant, id, expected, spec, waiting).await?;
+    let registered = call.acting().update(call.tenant, id, expected, spec, waiting).await?;
     changed(&call, &registered).await
 }
 
@@ -190,7 +189,7 @@ pub(crate) async fn patch(mut call: Call, Path(id): Path<String>, Text(text): Te
             return Err(EngineError::VersionConflict { expected, current: version }.into());
         }
         let spec = edited(&old.job.spec, &text, &call.shared.rules())?;
-        match call.shared.engine.update(call.tenant, id, Some(version), spec, waiting).await {
+        match call.acting().update(call.tenant, id, Some(version), spec, waiting).await {
             Err(EngineError::VersionConflict { .. }) if expected.is_none() => {}
             answer => return changed(&call, &answer?).await,
         }
@@ -223,7 +222,7 @@ pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text
     }
     let spec = Spec { name: if spec.name.is_empty() { key.clone() } else { spec.name.clone() }, ..spec };
     let hints = hints(&call, &spec).await?;
-    let answer = call.shared.engine.upsert(call.tenant, &key, expected, spec).await;
+    let answer = call.acting().upsert(call.tenant, &key, expected, spec).await;
     let (registered, is_new) = answer.map_err(|error| match error {
         // RFC 9110: what was to match is not there, so the condition is false.
         punctual_engine::Error::JobNotFound(key) if expected.is_some() => Error::NotThere(shorten(&key)),
@@ -237,7 +236,7 @@ pub(crate) async fn upsert(call: Call, Path(key): Path<String>, Text(text): Text
 
 pub(crate) async fn delete(call: Call, Path(id): Path<String>) -> Outcome {
     call.query.check()?;
-    call.shared.engine.delete(call.tenant, job_id(&id)?, call.expected()?).await?;
+    call.acting().delete(call.tenant, job_id(&id)?, call.expected()?).await?;
     Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 
@@ -247,7 +246,7 @@ pub(crate) async fn pause(call: Call, Path(id): Path<String>, Text(text): Text) 
     let pause: Pause = read_or_default(&text)?;
     once(&call, &text, async {
         let pause = pause.to_domain(call.shared.engine.now())?;
-        let registered = call.shared.engine.pause(call.tenant, id, expected, pause).await?;
+        let registered = call.acting().pause(call.tenant, id, expected, pause).await?;
         changed(&call, &registered).await
     })
     .await
@@ -257,7 +256,7 @@ pub(crate) async fn resume(call: Call, Path(id): Path<String>, Text(text): Text)
     call.query.check()?;
     let (id, expected) = (job_id(&id)?, call.expected()?);
     once(&call, &text, async {
-        let registered = call.shared.engine.resume(call.tenant, id, expected).await?;
+        let registered = call.acting().resume(call.tenant, id, expected).await?;
         changed(&call, &registered).await
     })
     .await
@@ -289,7 +288,7 @@ pub(crate) async fn trigger(call: Call, Path(id): Path<String>, Text(text): Text
     {
         return triggered_before(&call, &known, request).await;
     }
-    match call.shared.engine.trigger_as(call.tenant, id, asked, request.clone()).await {
+    match call.acting().trigger_as(call.tenant, id, asked, request.clone()).await {
         Ok(run) => triggered(&call, &run).await,
         Err(EngineError::Repeated(known)) => match request {
             Some(request) => triggered_before(&call, &known, &request).await,
@@ -329,11 +328,12 @@ pub(crate) async fn backfill(call: Call, Path(id): Path<String>, Text(text): Tex
         let (job_id, backfill::Slots { count, first, last }) = (id.to_string(), slots);
         return Ok(Answer::ok(&BackfillSlots { job_id, slots: count, first, last }));
     }
+    let engine = call.acting();
     operations::start_by(&call, &text, |request| {
         let remember = |operation: &_, request: &mut Subject| {
             request.result = operations::accepted(operation).to_text();
         };
-        call.shared.engine.backfill(call.tenant, id, asked, request, remember)
+        engine.backfill(call.tenant, id, asked, request, remember)
     })
     .await
 }

@@ -34,7 +34,7 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
     };
     let own = Right { role: call.caller.role, tenant: scope(&call), expires_at: call.caller.expires_at };
     let new = keys::NewKey { name: asked.name, right, created_by };
-    let (key, secret) = engine.create_key(new, &own).await?;
+    let (key, secret) = call.acting().create_key(new, &own).await?;
     let answer = NewKey { about: shown(&call, &key, None).await?, key: secret.reveal() };
     Ok(Answer::new(StatusCode::CREATED, &answer).at(format!("/v1/keys/{}", key.id)))
 }
@@ -77,7 +77,7 @@ pub(crate) async fn get(call: Call, Path(id): Path<String>) -> Outcome {
 /// Twice is once: no key is needed to repeat it.
 pub(crate) async fn revoke(call: Call, Path(id): Path<String>) -> Outcome {
     call.query.check()?;
-    call.shared.engine.revoke_key(scope(&call), &id).await?;
+    call.acting().revoke_key(scope(&call), &id).await?;
     Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn rotate(call: Call, Path(id): Path<String>, Text(text): Text)
     call.query.check()?;
     check_once(&call)?;
     let overlap = read_or_default::<KeyRotation>(&text)?.to_domain()?;
-    let (key, secret) = call.shared.engine.rotate_key(scope(&call), &id, overlap).await?;
+    let (key, secret) = call.acting().rotate_key(scope(&call), &id, overlap).await?;
     Ok(Answer::ok(&NewKey { about: shown(&call, &key, None).await?, key: secret.reveal() }))
 }
 

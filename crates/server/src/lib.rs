@@ -8,6 +8,7 @@
 mod access;
 mod alerts;
 mod answer;
+mod audit;
 mod batches;
 mod breakers;
 mod bulk;
@@ -30,6 +31,7 @@ mod nodes;
 mod once;
 mod openapi;
 mod operations;
+mod params;
 mod query;
 mod queues;
 mod reports;

@@ -39,14 +39,14 @@ pub(crate) async fn put(call: Call, Path(name): Path<String>, Text(text): Text) 
         None => None,
     };
     let rule = spec.to_domain(&name, tenant)?;
-    let is_new = call.shared.engine.put_rule(rule.clone()).await?;
+    let is_new = call.acting().put_rule(rule.clone()).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(Answer::new(status, &shown(&call, &rule).await?))
 }
 
 pub(crate) async fn delete(call: Call, Path(name): Path<String>) -> Outcome {
     call.query.check()?;
-    match call.shared.engine.delete_rule(&name).await? {
+    match call.acting().delete_rule(&name).await? {
         true => Ok(Answer::empty(StatusCode::NO_CONTENT)),
         false => Err(unknown(&name)),
     }

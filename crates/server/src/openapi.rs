@@ -181,10 +181,15 @@ fn operation(endpoint: &Endpoint) -> utoipa::openapi::path::Operation {
             .required(Some(Required::True));
         operation = operation.request_body(Some(body.build()));
     }
-    for (status, shape) in [Some(endpoint.gives), endpoint.or_gives].into_iter().flatten() {
+    let answers: Vec<(u16, Shape)> =
+        [Some(endpoint.gives), endpoint.or_gives].into_iter().flatten().collect();
+    for (status, _) in &answers {
         let mut response = ResponseBuilder::new().description(endpoint.about);
-        if let Some(content) = content(&shape) {
-            response = response.content(shape.media_type, content);
+        // One status may have several forms.
+        for (_, shape) in answers.iter().filter(|(other, _)| other == status) {
+            if let Some(content) = content(shape) {
+                response = response.content(shape.media_type, content);
+            }
         }
         operation = operation.response(status.to_string(), response.build());
     }

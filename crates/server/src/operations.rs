@@ -21,11 +21,12 @@ type Outcome = Result<Answer, Error>;
 
 /// Starts an operation, once for a request.
 pub(crate) async fn start(call: &Call, text: &str, kind: Kind) -> Outcome {
+    let engine = call.acting();
     start_by(call, text, |request| {
         let remember = |operation: &domain::Operation, request: &mut Subject| {
             request.result = accepted(operation).to_text();
         };
-        call.shared.engine.start_operation(call.tenant, kind, request, remember)
+        engine.start_operation(call.tenant, kind, request, remember)
     })
     .await
 }
@@ -77,7 +78,7 @@ pub(crate) async fn cancel(call: Call, Path(id): Path<String>, Text(text): Text)
     call.query.check()?;
     let id = operation_id(&id)?;
     once(&call, &text, async {
-        let operation = call.shared.engine.cancel_operation(call.tenant, id).await?;
+        let operation = call.acting().cancel_operation(call.tenant, id).await?;
         Ok(Answer::ok(&Operation::from(&operation)))
     })
     .await

@@ -7,6 +7,7 @@ use axum::Router;
 use axum::middleware;
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use punctual_api::alert::{Alarm, Alert, AlertSpec};
+use punctual_api::audit::{AuditEntry, JobVersion};
 use punctual_api::backfill::{Backfill, BackfillSlots};
 use punctual_api::batch::{Batch, BatchRun, BatchSpec};
 use punctual_api::breaker::Breaker;
@@ -35,11 +36,15 @@ use punctual_api::{Job, JobSpec, Run, RunSummary};
 use crate::access::{Needs, gate};
 use crate::grpc::Services;
 use crate::openapi::{Shape, json, list_of, ndjson, nothing, page_of, text};
+use crate::params::{
+    AUDIT, CURSOR, DEAD_GROUPS, DEAD_LIST, FORECAST, JOB_LIST, JOB_RUNS, LEDGER, LIMIT, LOG, OPERATION_LIST,
+    PENDING, RUN_LIST, STATE, TENANT, UPCOMING, WHY,
+};
 use crate::query::Param;
 use crate::state::{Shared, State};
 use crate::{
-    alerts, batches, breakers, bulk, calendars, dead_letters, forecast, front, import, jobs, keys, limits,
-    many, meta, nodes, operations, queues, reports, runs, tenants, workers,
+    alerts, audit, batches, breakers, bulk, calendars, dead_letters, forecast, front, import, jobs, keys,
+    limits, many, meta, nodes, operations, queues, reports, runs, tenants, workers,
 };
 
 /// A route.
@@ -104,81 +109,6 @@ impl Endpoint {
         Endpoint { handler, ..self }
     }
 }
-
-const fn param(name: &'static str, about: &'static str) -> Param {
-    Param { name, about }
-}
-
-const LIMIT: Param = param("limit", "How many items, 1 to 1000; 50.");
-const CURSOR: Param = param("cursor", "The `next_cursor` of the page before.");
-const STATE: Param =
-    param("state", "`pending`, `running`, `succeeded`, `failed`, `timed_out` or `cancelled`.");
-const DEAD: Param = param("dead", "`true`: dead letters only; `false`: all others.");
-const WAITING_FOR: Param = param(
-    "waiting_for",
-    "`time`, `capacity`, `retry`, `earlier_run`, `limit` (breakers too) or `answer`: pending runs that wait for it.",
-);
-const JOB: Param = param("job", "Of this job, by id.");
-const TYPE: Param = param("type", "Of this type.");
-const QUEUE: Param = param("queue", "In this queue.");
-const FROM: Param = param("from", "Born at or after: RFC 3339 or epoch seconds.");
-const TO: Param = param("to", "Born before: RFC 3339 or epoch seconds.");
-const TENANT: Param = param("tenant", "Of this tenant; `*` is all of them, for an admin.");
-const PENDING: Param = param(
-    "pending",
-    "`keep` (the default): waiting runs keep their version; `update`: they take the new one.",
-);
-
-const JOB_LIST: &[Param] = &[
-    param("state", "`active`, `paused` or `ended`."),
-    param("label", "`name=value`: jobs with this label; given several times, with all of them."),
-    param("name", "Jobs with this text in their names."),
-    param("key_prefix", "Jobs with keys that begin like this."),
-    QUEUE,
-    TYPE,
-    LIMIT,
-    CURSOR,
-];
-const RUN_LIST: &[Param] = &[STATE, DEAD, WAITING_FOR, JOB, TYPE, TENANT, QUEUE, FROM, TO, LIMIT, CURSOR];
-const JOB_RUNS: &[Param] = &[STATE, DEAD, WAITING_FOR, FROM, TO, LIMIT, CURSOR];
-const LOG: &[Param] = &[
-    param("attempt", "Of this attempt; of all."),
-    param(
-        "follow",
-        "`true`: waits up to 20 seconds for more, and gives a `next_cursor` as long as there may be more.",
-    ),
-    LIMIT,
-    CURSOR,
-];
-const ERROR: Param = param("error", "The error of the last attempt has this code, such as `connect_failed`.");
-const LABEL: Param = param("label", "`name=value`: of jobs with this label.");
-const DEAD_LIST: &[Param] = &[JOB, TYPE, QUEUE, FROM, TO, ERROR, LABEL, TENANT, LIMIT, CURSOR];
-const DEAD_GROUPS: &[Param] = &[JOB, TYPE, QUEUE, FROM, TO, ERROR, LABEL, TENANT, CURSOR];
-const LEDGER: &[Param] = &[
-    param("from", "Slots at or after; with `from` or `to` every slot is accounted for, also those that ran."),
-    param("to", "Slots before; now."),
-    LIMIT,
-    CURSOR,
-];
-const WHY: &[Param] = &[param(
-    "at",
-    "The time that is asked about: RFC 3339, epoch seconds, or `2026-12-24T18:00` on the clock of the job; \
-     the latest slot.",
-)];
-const OPERATION_LIST: &[Param] =
-    &[param("state", "`running`, `succeeded`, `failed` or `cancelled`."), LIMIT, CURSOR];
-const FORECAST: &[Param] = &[
-    param("from", "From when on: RFC 3339 or epoch seconds; now."),
-    param("to", "To when, at most 31 days later; an hour later."),
-    param("resolution", "The length of a bucket, as `PT1M`; at most 1440 buckets. What gives 60 at most."),
-    param(
-        "by",
-        "What groups are told apart by: `tenant`, `type` and `target`, with commas between; all three.",
-    ),
-    param("groups", "How many groups are told apart, 0 to 100; 20. The others are one."),
-    TENANT,
-];
-const UPCOMING: &[Param] = &[param("from", "Slots after this time; now."), LIMIT];
 
 /// Every route.
 pub static TABLE: &[Endpoint] = &[
@@ -303,6 +233,15 @@ pub static TABLE: &[Endpoint] = &[
         .query(WHY)
         .gives(200, json::<Why>())
         .by(|| get(jobs::why)),
+    on(
+        "GET",
+        "/v1/jobs/{id}/versions",
+        Needs::Viewer,
+        "Lists the versions of a job, newest first, with who brought them",
+    )
+    .query(&[LIMIT, CURSOR])
+    .gives(200, page_of::<JobVersion>())
+    .by(|| get(audit::job_versions)),
     on(
         "POST",
         "/v1/batches",
@@ -587,6 +526,16 @@ pub static TABLE: &[Endpoint] = &[
     .takes(json::<KeyRotation>())
     .gives(200, json::<NewKey>())
     .by(|| post(keys::rotate)),
+    on(
+        "GET",
+        "/v1/audit",
+        Needs::Admin,
+        "Lists who changed what, newest first; all of it, one a line, for `Accept: application/x-ndjson`",
+    )
+    .query(AUDIT)
+    .gives(200, page_of::<AuditEntry>())
+    .or_gives(200, ndjson::<AuditEntry>())
+    .by(|| get(audit::list)),
     on("GET", "/v1/tenants", Needs::Admin, "Lists the tenants")
         .gives(200, page_of::<Tenant>())
         .by(|| get(tenants::list)),

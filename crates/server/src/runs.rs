@@ -154,7 +154,7 @@ pub(crate) async fn cancel(call: Call, Path(id): Path<String>, Text(text): Text)
     call.query.check()?;
     let id = run_id(&id)?;
     once(&call, &text, async {
-        let run = call.shared.engine.cancel(call.tenant, id).await?;
+        let run = call.acting().cancel(call.tenant, id).await?;
         Ok(Answer::ok(&summaries(&call, &[run]).await?.first()))
     })
     .await
@@ -164,7 +164,7 @@ pub(crate) async fn retry(call: Call, Path(id): Path<String>, Text(text): Text) 
     call.query.check()?;
     let id = run_id(&id)?;
     once(&call, &text, async {
-        let redriven = call.shared.engine.redrive(call.tenant, &[id]).await?.into_iter().next();
+        let redriven = call.acting().redrive(call.tenant, &[id]).await?.into_iter().next();
         let run = redriven.unwrap_or_else(|| Err(EngineError::RunNotFound(id.to_string())))?;
         Ok(Answer::ok(&summaries(&call, &[run]).await?.first()))
     })
@@ -176,7 +176,7 @@ pub(crate) async fn answer(call: Call, Path(id): Path<String>, Text(text): Text)
     let id = run_id(&id)?;
     let answer = read::read::<RunAnswer>(&text)?.to_domain()?;
     once(&call, &text, async {
-        let run = call.shared.engine.answer(call.tenant, id, answer).await?;
+        let run = call.acting().answer(call.tenant, id, answer).await?;
         Ok(Answer::ok(&summaries(&call, &[run]).await?.first()))
     })
     .await

@@ -130,6 +130,11 @@ impl Shared {
         Ok(self.tenants().get(&id).cloned().unwrap_or_else(|| "unknown".into()))
     }
 
+    /// The same, if it was read before.
+    pub(crate) fn known_name(&self, id: TenantId) -> Option<Arc<str>> {
+        self.tenants().get(&id).cloned()
+    }
+
     async fn read_tenants(&self) -> Result<(), Error> {
         let tenants = self.engine.tenants().await?;
         self.tenants().extend(tenants.into_iter().map(|tenant| (tenant.id, tenant.name.as_str().into())));

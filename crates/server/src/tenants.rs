@@ -33,7 +33,7 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
         name.parse().map_err(|error| Error::wrong("/name", "tenant_name", format!("{error}")))?;
     once(&call, &text, async {
         let is_new = call.shared.tenant(name.as_str()).await.is_err();
-        let tenant = call.shared.engine.put_tenant(&name).await?;
+        let tenant = call.acting().put_tenant(&name).await?;
         let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
         Ok(Answer::new(status, &shown(&call, &tenant)))
     })
@@ -60,14 +60,14 @@ pub(crate) async fn put_defaults(call: Call, Path(name): Path<String>, Text(text
     let (tenant, expected) = (own(&call, &name).await?, expected(&call)?);
     let defaults = read_defaults(&text, &call.shared.rules())?;
     let body = serde_json::to_string(&defaults).map_err(|error| Error::BodyBroken(error.to_string()))?;
-    let document = call.shared.engine.put_defaults(tenant, Some(body.into()), expected).await?;
+    let document = call.acting().put_defaults(tenant, Some(body.into()), expected).await?;
     Ok(document.as_ref().map_or_else(|| Answer::ok(&defaults), shown_defaults))
 }
 
 pub(crate) async fn delete_defaults(call: Call, Path(name): Path<String>) -> Outcome {
     call.query.check()?;
     let (tenant, expected) = (own(&call, &name).await?, expected(&call)?);
-    call.shared.engine.put_defaults(tenant, None, expected).await?;
+    call.acting().put_defaults(tenant, None, expected).await?;
     Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 

@@ -36,6 +36,8 @@ async fn a_job_that_fails_again_and_again_is_left_alone_until_it_is_reset() {
     let path = format!("DELETE /v1/breakers/{}", name.replace(' ', "%20"));
     assert_eq!(world.call(&path, "").await.status, 204);
     assert_eq!(world.call(&path, "").await.problem(), (404, "breaker_not_found".into()));
+    let told = world.get("/v1/audit?kind=breaker").await;
+    assert_eq!((&told["items"][0]["action"], &told["items"][0]["subject"]), (&json!("reset"), &json!(name)));
     let nobody = world.call("DELETE /v1/breakers/http%20nowhere", "").await;
     assert_eq!(nobody.problem(), (404, "breaker_not_found".into()));
 }

@@ -4,6 +4,7 @@
 
 mod access;
 mod alerts;
+mod audit;
 mod backlog;
 mod batches;
 mod breakers;

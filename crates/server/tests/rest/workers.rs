@@ -102,6 +102,8 @@ async fn a_worker_claims_beats_and_reports() {
     assert_eq!(job_seen["warnings"], Value::Null, "{job_seen}");
     let dismissed = all.world.call(&format!("DELETE /v1/workers/{worker}"), "").await;
     assert_eq!(dismissed.status, 204);
+    let told = all.world.get("/v1/audit?kind=worker&action=dismiss").await;
+    assert_eq!(told["items"][0]["subject"], worker);
     assert_eq!(all.world.get("/v1/workers").await["items"], json!([]));
     assert_eq!(all.beat(worker, &[]).await.problem(), (409, "worker_lost".into()));
     let body = format!(r#"{{"worker":"{worker}","queues":["emails"],"wait":"PT1S"}}"#);
