@@ -10,6 +10,7 @@
 
 mod alerts;
 mod answer;
+mod audit;
 mod batches;
 mod breakers;
 mod calendars;
@@ -35,6 +36,7 @@ pub mod worker;
 mod workers;
 
 pub use answer::Answer;
+pub use audit::AuditFilter;
 pub use client::{Client, Options};
 pub use dead_letters::Done;
 pub use error::Error;

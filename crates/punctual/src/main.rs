@@ -28,6 +28,8 @@ enum Command {
     /// Be told of dead letters, open breakers, missed slots, late runs and silent jobs
     Alert(Asking<commands::alert::Command>),
     Apply(commands::apply::Arguments),
+    /// See who changed what, and what it was before
+    Audit(Asking<commands::audit::Command>),
     Backup(commands::backup::Arguments),
     /// Run lists of items, and see when all of them have ended
     Batch(Asking<commands::batch::Command>),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Alert(asking) => asking.run(),
         Command::Apply(arguments) => commands::apply::run(&arguments),
+        Command::Audit(asking) => asking.run(),
         Command::Backup(arguments) => commands::backup::run(&arguments),
         Command::Batch(asking) => asking.run(),
         Command::Bench(arguments) => commands::bench::run(&arguments),

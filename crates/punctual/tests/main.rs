@@ -3,6 +3,7 @@
 
 mod alerts;
 mod apply;
+mod audit;
 mod backlog;
 mod batches;
 mod bench;

@@ -16,8 +16,10 @@ use punctual::wire::{Parts, Storage};
 use punctual_api::key::{ALL_TENANTS, Key, KeyRotation, KeySpec, NewKey};
 use punctual_api::read::Unread;
 use punctual_api::{Duration, Time};
+use punctual_domain::audit::Who;
 use punctual_domain::key::{Right, Seal};
-use punctual_engine::keys;
+use punctual_engine::audit::{Act, Show, Thing};
+use punctual_engine::{Engine, keys};
 use punctual_schedule::Tzdb;
 
 use super::output::Format;
@@ -178,9 +180,28 @@ async fn create_in(storage: Storage, spec: &KeySpec, tenant: Option<&str>) -> Re
     engine.read_keys().await.map_err(failed)?;
     let right = Right { role: asked.role, tenant: id, expires_at: asked.expires_at };
     let new = keys::NewKey { name: asked.name, right, created_by: "command line".into() };
-    let (key, shown) = engine.create_key(new, &Right::ALL).await.map_err(failed)?;
+    let acting = acting(engine, "command line");
+    let (key, shown) = acting.create_key(new, &Right::ALL).await.map_err(failed)?;
     let tenant = tenant.filter(|_| id.is_some());
     Ok(NewKey { about: Key::new(&key, tenant, None, engine.now()), key: shown.reveal() })
+}
+
+/// The engine, acting for whoever has the store and needs no key.
+pub(crate) fn acting(engine: &Engine, who: &str) -> Engine {
+    let who = Who { key: None, name: who.into() };
+    engine.acting(Act { who, from: None, request_id: None, show: Arc::new(ShowKeys(engine.now())) })
+}
+
+/// Shows keys to whoever reads the audit.
+struct ShowKeys(Timestamp);
+
+impl Show for ShowKeys {
+    fn show(&self, thing: Thing<'_>) -> Option<Box<str>> {
+        match thing {
+            Thing::Key(key) => serde_json::to_string(&Key::new(key, None, None, self.0)).ok().map(Into::into),
+            _ => None,
+        }
+    }
 }
 
 fn unread(unread: Unread) -> Failure {

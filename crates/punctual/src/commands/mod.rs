@@ -3,6 +3,7 @@
 pub(crate) mod alert;
 pub(crate) mod apply;
 pub(crate) mod asking;
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod batch;
 pub(crate) mod bench;

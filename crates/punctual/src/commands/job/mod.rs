@@ -99,6 +99,13 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N")]
         if_version: Option<u32>,
     },
+    /// List the versions of a job, newest first, with who brought them
+    Versions {
+        /// The job's id, or key:KEY
+        job: JobRef,
+        #[command(flatten)]
+        paging: Paging,
+    },
     /// Stop a job from firing
     Pause {
         /// The job's id, or key:KEY
@@ -282,6 +289,10 @@ impl Ask for Command {
                 let job = change.apply(job, client).await?;
                 remote.show(&job, |job, now| page::one_line("changed", job, now))
             }
+            Command::Versions { job, paging } => {
+                let id = client.job_id(job).await?;
+                remote.show_list(client.job_versions(&id), paging, super::audit::versions).await
+            }
             Command::Delete { job, if_version } => {
                 client.delete_job(&client.job_id(job).await?, *if_version).await?;
                 match remote.output.is_for_programs() {
@@ -350,7 +361,9 @@ impl Ask for Command {
 
     fn watch(&self) -> Watch {
         match self {
-            Command::List { paging, .. } | Command::Ledger { paging, .. } => paging.watch,
+            Command::List { paging, .. }
+            | Command::Ledger { paging, .. }
+            | Command::Versions { paging, .. } => paging.watch,
             Command::Get { watch, .. } => *watch,
             _ => Watch::default(),
         }

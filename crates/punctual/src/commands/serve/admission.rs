@@ -50,7 +50,8 @@ async fn ensure(engine: &Engine, path: &Path) -> Result<()> {
         )
     })?;
     let new = NewKey { name: "admin-key-file".into(), right: Right::ALL, created_by: OF_FILE.into() };
-    let key = engine.ensure_key(&shown, new).await.map_err(|error| match error {
+    let acting = crate::commands::key::acting(engine, OF_FILE);
+    let key = acting.ensure_key(&shown, new).await.map_err(|error| match error {
         punctual_engine::Error::KeyRefused(punctual_domain::key::Refused::Unknown) => {
             anyhow!(
                 "{}: key {} is there with another secret; put a key with an id of its own into the file",
