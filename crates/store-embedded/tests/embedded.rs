@@ -65,7 +65,7 @@ fn what_an_older_format_kept_in_records_is_read_and_goes_on() {
             assert_eq!(connection.execute(&sql, params![detail.run.sequence.as_i64(), record]).unwrap(), 1);
         }
         let older = "drop table open_papers; alter table history_0 drop column papers;
-            alter table history_1 drop column papers; pragma user_version = 6";
+            alter table history_1 drop column papers; drop table audit; pragma user_version = 6";
         connection.execute_batch(older).unwrap();
         drop(connection);
         let checked = check(&options(&directory).directory, now).unwrap();

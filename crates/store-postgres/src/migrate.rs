@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// All migrations. The number is the place in the list, from 1.
-const MIGRATIONS: [Migration; 13] = [
+const MIGRATIONS: [Migration; 14] = [
     Migration { name: "start", sql: include_str!("../migrations/0001_start.sql"), compatible_with: 1 },
     // A node of the first schema owns all shards or none, and answers nobody while it owns none: those that come after
     // it wait until it goes.
