@@ -18,6 +18,9 @@ const PREFIX: &str = "pk_";
 /// What is hashed begins so, so that no other use of the seal can be taken for it.
 const CONTEXT: &[u8] = b"punctual api key 1";
 
+/// Tells signatures of sessions from hashes of keys.
+const SESSION: &[u8] = b"punctual console session 1";
+
 /// Secrets of one key that are remembered: the newest, and those before it whose time may not be over.
 pub const SECRETS_MAX: usize = 4;
 
@@ -157,6 +160,17 @@ impl Seal {
         hasher.update(CONTEXT);
         hasher.update(&shown.id.0);
         hasher.update(&shown.secret);
+        Hash(hasher.finalize())
+    }
+
+    /// What proves that somebody showed a key, so that they need not show it again until `until`: nobody makes it without the seal, and
+    /// it is another one for every secret of the key.
+    pub fn session(&self, id: KeyId, kept: &Hash, until: Timestamp) -> Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(SESSION);
+        hasher.update(&id.0);
+        hasher.update(kept.0.as_bytes());
+        hasher.update(&until.as_second().to_be_bytes());
         Hash(hasher.finalize())
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use jiff::{SignedDuration, Timestamp};
 use punctual_domain::TenantName;
 use punctual_domain::id::TenantId;
-use punctual_domain::key::{Hash, Key, KeyId, Refused, Right, Seal, Shown};
+use punctual_domain::key::{Hash, Key, KeyId, Malformed, Refused, Right, Seal, Shown};
 use tokio::sync::{Notify, watch};
 
 use crate::engine::Engine;
@@ -167,6 +167,30 @@ impl Engine {
         })
     }
 
+    /// What whoever showed a key may show instead of it until `until`, and no longer than the key is good.
+    pub fn session(&self, pass: &Pass, until: Timestamp) -> Result<String, Denied> {
+        let seal = self.keyring.seal().ok_or(Denied::Unread)?;
+        let signature = seal.session(pass.id, &pass.hash, until);
+        Ok(format!("{}.{}.{signature}", pass.id, until.as_second()))
+    }
+
+    /// What a session gives now: what its key gives, as long as that is good.
+    pub fn admit_session(&self, text: &str) -> Result<Admitted, Denied> {
+        let (id, until, signature) = parts_of_session(text).ok_or(Malformed)?;
+        let seal = self.keyring.seal().ok_or(Denied::Unread)?;
+        let (known, now) = (self.keyring.known(), self.clock.now());
+        self.check_read(now)?;
+        let entry = known.keys.get(&id).ok_or(Refused::Unknown)?;
+        let is_of = |hash: &Hash| seal.session(id, hash, until) == signature;
+        let hash = entry.key.secrets.iter().map(|secret| secret.hash).find(is_of).ok_or(Refused::Unknown)?;
+        if until <= now {
+            return Err(Refused::Expired(until).into());
+        }
+        entry.key.judge(&hash, now)?;
+        entry.used.note(now);
+        Ok(Admitted { right: entry.key.right, tenant: entry.tenant.clone(), pass: Pass { id, hash } })
+    }
+
     /// Waits until a key that was good is not any more, or, without one, until one is needed.
     pub async fn denied(&self, pass: Option<Pass>) -> Denied {
         let mut changed = self.keyring.changed.subscribe();
@@ -213,6 +237,14 @@ impl Engine {
     pub(crate) fn place_of_key(&self, id: KeyId) -> Option<TenantId> {
         self.keyring.known().keys.get(&id).map(|entry| place(&entry.key))
     }
+}
+
+/// The key, the end and the signature of a session.
+fn parts_of_session(text: &str) -> Option<(KeyId, Timestamp, Hash)> {
+    let mut parts = text.splitn(3, '.');
+    let (id, until, signature) = (parts.next()?, parts.next()?, parts.next()?);
+    let until = Timestamp::from_second(until.parse().ok()?).ok()?;
+    Some((id.parse().ok()?, until, signature.parse().ok()?))
 }
 
 /// Under which tenant a key is kept.

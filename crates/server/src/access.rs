@@ -99,6 +99,23 @@ pub enum Denied {
 pub trait Access: Send + Sync {
     /// The caller, by where the request comes from and what it says.
     fn caller(&self, peer: Option<SocketAddr>, headers: &HeaderMap) -> Result<Caller, Denied>;
+
+    /// Who looks at the console: by a session, where keys are needed.
+    fn viewer(
+        &self,
+        peer: Option<SocketAddr>,
+        headers: &HeaderMap,
+        session: Option<&str>,
+    ) -> Result<Caller, Denied> {
+        let _ = session; // Whoever needs no key needs no session.
+        self.caller(peer, headers)
+    }
+
+    /// A session for a caller who showed a key.
+    fn begin(&self, caller: &Caller, until: Timestamp) -> Option<String> {
+        let _ = (caller, until);
+        None
+    }
 }
 
 /// No keys: whoever is on this machine is admin.
@@ -141,13 +158,35 @@ impl Access for Keys {
         if !self.0.are_keys_needed().map_err(Denied::Key)? {
             return Loopback.caller(peer, headers);
         }
-        let admitted = self.0.admit_key(bearer(headers)?).map_err(Denied::Key)?;
-        Ok(Caller {
+        self.0.admit_key(bearer(headers)?).map(Caller::from).map_err(Denied::Key)
+    }
+
+    fn viewer(
+        &self,
+        peer: Option<SocketAddr>,
+        headers: &HeaderMap,
+        session: Option<&str>,
+    ) -> Result<Caller, Denied> {
+        if !self.0.are_keys_needed().map_err(Denied::Key)? {
+            return Loopback.caller(peer, headers);
+        }
+        let session = session.ok_or(Denied::Key(keys::Denied::Needed))?;
+        self.0.admit_session(session).map(Caller::from).map_err(Denied::Key)
+    }
+
+    fn begin(&self, caller: &Caller, until: Timestamp) -> Option<String> {
+        self.0.session(caller.pass.as_ref()?, until).ok()
+    }
+}
+
+impl From<keys::Admitted> for Caller {
+    fn from(admitted: keys::Admitted) -> Self {
+        Caller {
             role: admitted.right.role,
             tenant: admitted.tenant,
             pass: Some(admitted.pass),
             expires_at: admitted.right.expires_at,
-        })
+        }
     }
 }
 
@@ -204,7 +243,7 @@ pub(crate) async fn gate(
     next.run(request).await
 }
 
-fn check(caller: &Caller, needs: Needs, endpoint: &Endpoint) -> Result<(), Error> {
+pub(crate) fn check(caller: &Caller, needs: Needs, endpoint: &Endpoint) -> Result<(), Error> {
     if !needs.met_by(caller.role) {
         let (role, needs) = (caller.role.as_str(), needs.as_str());
         return Err(Error::Forbidden(format!("this needs the role {needs}; the caller is {role}")));
