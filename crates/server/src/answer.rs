@@ -7,6 +7,8 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::error::Error;
+
 /// Marks an answer that was given before.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
@@ -46,6 +48,12 @@ impl Answer {
 
     pub(crate) fn version(self, version: u32) -> Self {
         Answer { etag: Some(format!("\"{version}\"")), ..self }
+    }
+
+    /// What it says, for a page of the console.
+    pub(crate) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, Error> {
+        let text = self.body.as_ref().map_or("null", |body| body.get());
+        serde_json::from_str(text).map_err(|error| Error::Unwritten(format!("an answer of our own: {error}")))
     }
 
     /// As text, to be remembered.

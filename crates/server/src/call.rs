@@ -82,6 +82,25 @@ pub(crate) async fn tenant_of(
 }
 
 impl Call {
+    /// The same caller asks for something else: what the console reads and changes goes through the handlers of REST.
+    pub(crate) fn asking(&self, pairs: &[(&str, &str)]) -> Call {
+        Call {
+            shared: self.shared.clone(),
+            tenant: self.tenant,
+            tenant_name: Arc::clone(&self.tenant_name),
+            caller: self.caller.clone(),
+            query: Query::of(pairs),
+            headers: HeaderMap::new(),
+            method: self.method.clone(),
+            uri: self.uri.clone(),
+        }
+    }
+
+    /// The path and the query, as the caller wrote them.
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
     /// Does what takes long, unless the caller's key is not good any more meanwhile.
     pub(crate) async fn while_good<T>(
         &self,

@@ -53,6 +53,8 @@ pub(crate) enum Error {
     Key(keys::Denied),
     /// Not allowed.
     Forbidden(String),
+    /// A page could not be written.
+    Unwritten(String),
 }
 
 /// The status of a code. Nothing else decides one.
@@ -185,6 +187,7 @@ impl Error {
                 new(code, format!("{denied}{way_out}"))
             }
             Error::Forbidden(reason) => new(Code::Forbidden, reason.clone()),
+            Error::Unwritten(reason) => new(Code::Internal, format!("the page could not be written: {reason}")),
         }
     }
 }

@@ -53,6 +53,12 @@ impl Query {
         query
     }
 
+    /// Parameters that are known to be right; empty ones are left out by [`Query::text`].
+    pub(crate) fn of(pairs: &[(&str, &str)]) -> Self {
+        let pairs = pairs.iter().map(|(name, value)| ((*name).to_string(), (*value).to_string()));
+        Query { pairs: pairs.collect(), errors: Vec::new() }
+    }
+
     fn add(&mut self, name: &str, code: &'static str, detail: String) {
         let pointer: String = name.chars().take(64).collect();
         self.errors.push(FieldError::new(pointer, code, detail));

@@ -38,7 +38,7 @@ use crate::openapi::{Shape, json, list_of, ndjson, nothing, page_of, text};
 use crate::query::Param;
 use crate::state::{Shared, State};
 use crate::{
-    alerts, batches, breakers, bulk, calendars, dead_letters, forecast, front, import, jobs, keys, limits,
+    alerts, batches, breakers, bulk, calendars, console, dead_letters, forecast, front, import, jobs, keys, limits,
     many, meta, nodes, operations, queues, reports, runs, tenants, workers,
 };
 
@@ -63,7 +63,7 @@ pub struct Endpoint {
     handler: fn() -> MethodRouter<Shared>,
 }
 
-const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Endpoint {
+pub(crate) const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Endpoint {
     let handler: fn() -> MethodRouter<Shared> = || get(meta::no_such_route);
     Endpoint {
         method,
@@ -80,11 +80,11 @@ const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'sta
 }
 
 impl Endpoint {
-    const fn for_all(self) -> Self {
+    pub(crate) const fn for_all(self) -> Self {
         Endpoint { is_for_all: true, ..self }
     }
 
-    const fn query(self, query: &'static [Param]) -> Self {
+    pub(crate) const fn query(self, query: &'static [Param]) -> Self {
         Endpoint { query, ..self }
     }
 
@@ -100,12 +100,12 @@ impl Endpoint {
         Endpoint { or_gives: Some((status, shape)), ..self }
     }
 
-    const fn by(self, handler: fn() -> MethodRouter<Shared>) -> Self {
+    pub(crate) const fn by(self, handler: fn() -> MethodRouter<Shared>) -> Self {
         Endpoint { handler, ..self }
     }
 }
 
-const fn param(name: &'static str, about: &'static str) -> Param {
+pub(crate) const fn param(name: &'static str, about: &'static str) -> Param {
     Param { name, about }
 }
 
@@ -659,7 +659,10 @@ pub fn router(state: State) -> Router {
 
 /// What a node answers that has no API: whether it lives and can work, and its metrics.
 pub fn probes(state: State) -> Router {
-    routes(state, |endpoint| !endpoint.path.starts_with("/v1/") && !endpoint.path.starts_with("/punctual."))
+    let is_probe = |endpoint: &Endpoint| {
+        ["/livez", "/readyz", "/metrics"].contains(&endpoint.path) || endpoint.path.starts_with("/grpc.")
+    };
+    routes(state, is_probe)
 }
 
 fn routes(state: State, has: fn(&Endpoint) -> bool) -> Router {
@@ -668,6 +671,10 @@ fn routes(state: State, has: fn(&Endpoint) -> bool) -> Router {
     for endpoint in TABLE.iter().filter(|endpoint| has(endpoint)) {
         let gate = middleware::from_fn_with_state((shared.clone(), endpoint), gate);
         router = router.route(endpoint.path, (endpoint.handler)().route_layer(gate));
+    }
+    for page in console::PAGES.iter().filter(|page| has(page)) {
+        let gate = middleware::from_fn_with_state((shared.clone(), page), console::gate);
+        router = router.route(page.path, (page.handler)().route_layer(gate));
     }
     let services = Services::new(&shared);
     for method in METHODS.iter().filter(|method| has(method)) {
