@@ -66,13 +66,13 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Outcome {
 }
 
 /// Reads a whole job over the defaults of its tenant.
-async fn read(call: &Call, text: &str, purpose: Purpose) -> Result<Spec, Error> {
+pub(crate) async fn read(call: &Call, text: &str, purpose: Purpose) -> Result<Spec, Error> {
     let defaults = call.shared.engine.job_defaults(call.tenant).await?;
     Ok(read_job_over(text, defaults.as_deref(), purpose, &call.shared.rules())?)
 }
 
 /// What there is to say to whoever registers or changes a job.
-async fn hints(call: &Call, spec: &Spec) -> Result<Vec<String>, Error> {
+pub(crate) async fn hints(call: &Call, spec: &Spec) -> Result<Vec<String>, Error> {
     let unmet = call.shared.engine.unmet(call.tenant, &spec.queue, &spec.requires).await?;
     Ok(unmet.into_iter().chain(call.shared.engine.crowded(call.tenant, spec).await).collect())
 }

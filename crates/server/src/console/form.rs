@@ -22,6 +22,11 @@ impl Form {
         Ok(Form(fields))
     }
 
+    /// What a page begins with.
+    pub(crate) fn of(fields: &[(&str, &str)]) -> Self {
+        Form(fields.iter().map(|(name, value)| ((*name).to_string(), (*value).to_string())).collect())
+    }
+
     /// A field, without spaces around it; empty, if it is not there.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.trim())

@@ -8,6 +8,7 @@ mod backlog;
 mod batches;
 mod breakers;
 mod calendars;
+mod console;
 mod dead_letters;
 mod forecast;
 mod grpc;
