@@ -187,7 +187,9 @@ impl Error {
                 new(code, format!("{denied}{way_out}"))
             }
             Error::Forbidden(reason) => new(Code::Forbidden, reason.clone()),
-            Error::Unwritten(reason) => new(Code::Internal, format!("the page could not be written: {reason}")),
+            Error::Unwritten(reason) => {
+                new(Code::Internal, format!("the page could not be written: {reason}"))
+            }
         }
     }
 }

@@ -38,8 +38,8 @@ use crate::openapi::{Shape, json, list_of, ndjson, nothing, page_of, text};
 use crate::query::Param;
 use crate::state::{Shared, State};
 use crate::{
-    alerts, batches, breakers, bulk, calendars, console, dead_letters, forecast, front, import, jobs, keys, limits,
-    many, meta, nodes, operations, queues, reports, runs, tenants, workers,
+    alerts, batches, breakers, bulk, calendars, console, dead_letters, forecast, front, import, jobs, keys,
+    limits, many, meta, nodes, operations, queues, reports, runs, tenants, workers,
 };
 
 /// A route.
@@ -63,7 +63,12 @@ pub struct Endpoint {
     handler: fn() -> MethodRouter<Shared>,
 }
 
-pub(crate) const fn on(method: &'static str, path: &'static str, needs: Needs, about: &'static str) -> Endpoint {
+pub(crate) const fn on(
+    method: &'static str,
+    path: &'static str,
+    needs: Needs,
+    about: &'static str,
+) -> Endpoint {
     let handler: fn() -> MethodRouter<Shared> = || get(meta::no_such_route);
     Endpoint {
         method,

@@ -169,7 +169,11 @@ pub(crate) fn lateness(runs: &[(Bar, Option<i64>)]) -> Svg {
     for (late, word) in [(1, "1 ms"), (10, "10 ms"), (100, "100 ms"), (1000, "1 s"), (10_000, "10 s")] {
         let class = if late == 1000 { "promise-line" } else { "grid-line" };
         let y = y(late);
-        let _ = write!(svg, r#"<line class="{class}" x1="52" x2="100%" y1="{y:.1}" y2="{y:.1}"/><text x="0" y="{:.1}">{word}</text>"#, y + 4.0);
+        let _ = write!(
+            svg,
+            r#"<line class="{class}" x1="52" x2="100%" y1="{y:.1}" y2="{y:.1}"/><text x="0" y="{:.1}">{word}</text>"#,
+            y + 4.0
+        );
     }
     let _ = write!(
         svg,
@@ -282,7 +286,14 @@ mod tests {
 
     #[test]
     fn charts_of_nothing_are_charts() {
-        for svg in [strip(&[], true), scale(&[]), lateness(&[]), columns(&[], 0, ""), heat(&[], 60, ""), attempt(1, &[], true, 0.0)] {
+        for svg in [
+            strip(&[], true),
+            scale(&[]),
+            lateness(&[]),
+            columns(&[], 0, ""),
+            heat(&[], 60, ""),
+            attempt(1, &[], true, 0.0),
+        ] {
             let text = svg.to_string();
             assert!(text.starts_with("<svg") && text.ends_with("</svg>") && !text.contains("NaN"), "{text}");
         }

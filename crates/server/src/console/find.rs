@@ -65,7 +65,12 @@ pub(crate) async fn page(call: Call) -> Result<Response, Error> {
     let pages = PAGES
         .iter()
         .filter(|(name, _, _, needs)| *needs <= level && name.to_lowercase().contains(&wanted))
-        .map(|(name, href, icon, _)| Hit { href: (*href).into(), icon: *icon, text: (*name).into(), about: String::new() })
+        .map(|(name, href, icon, _)| Hit {
+            href: (*href).into(),
+            icon: *icon,
+            text: (*name).into(),
+            about: String::new(),
+        })
         .collect();
     let (found_jobs, found_runs) = match q.is_empty() {
         true => (Vec::new(), Vec::new()),

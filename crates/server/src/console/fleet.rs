@@ -14,7 +14,10 @@ use super::shown::{self, View};
 use super::table::{Cell, Row, Table, TablePage, columns};
 use crate::call::Call;
 use crate::error::Error;
-use crate::{breakers, nodes as rest_nodes, operations as rest_operations, queues as rest_queues, workers as rest_workers};
+use crate::{
+    breakers, nodes as rest_nodes, operations as rest_operations, queues as rest_queues,
+    workers as rest_workers,
+};
 
 type Outcome = Result<Response, Error>;
 
@@ -27,22 +30,36 @@ pub(crate) async fn queues(call: Call) -> Outcome {
         let exact = if queue.is_planned_exact { "" } else { "about " };
         Row::from(vec![
             Cell::text(&queue.queue).under(format!("tenant {}", queue.tenant)),
-            Cell { href: format!("/console/runs{list}"), ..Cell::number(format!("{more}{}", shown::number(queue.waiting))) },
+            Cell {
+                href: format!("/console/runs{list}"),
+                ..Cell::number(format!("{more}{}", shown::number(queue.waiting)))
+            },
             Cell::number(match queue.oldest_at {
                 Some(_) => shown::millis(queue.oldest_wait_ms),
                 None => "nothing waits".into(),
             }),
             Cell::number(shown::number(queue.running)),
-            Cell::number(queue.workers.to_string()).under(format!("room for {}", shown::number(queue.concurrency))),
+            Cell::number(queue.workers.to_string())
+                .under(format!("room for {}", shown::number(queue.concurrency))),
             Cell::number(saturation),
             Cell::number(queue.lateness_ms.map_or("not yet known".into(), shown::millis)),
             Cell::number(format!("{exact}{}", shown::number(queue.planned))),
         ])
     };
     let table = Table {
-        columns: columns(&["Queue", "#Waiting", "#Oldest waits", "#Running", "#Workers", "#Busy", "#Late", "#Planned"]),
+        columns: columns(&[
+            "Queue",
+            "#Waiting",
+            "#Oldest waits",
+            "#Running",
+            "#Workers",
+            "#Busy",
+            "#Late",
+            "#Planned",
+        ]),
         rows: page.items.iter().map(row).collect(),
-        empty: "Nothing waits or runs. A queue is here as soon as a job names it and a run is born in it.".into(),
+        empty: "Nothing waits or runs. A queue is here as soon as a job names it and a run is born in it."
+            .into(),
         ..Table::default()
     };
     TablePage {
@@ -57,12 +74,15 @@ pub(crate) async fn workers(call: Call) -> Outcome {
     let view = View::of(&call);
     let page: Page<Worker> = rest_workers::list(call.asking(&[])).await?.read()?;
     let row = |worker: &Worker| {
-        let labels: Vec<String> = worker.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let labels: Vec<String> =
+            worker.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         Row::from(vec![
             Cell::text(&worker.name).under(&worker.id),
             Cell::text(worker.queues.join(", ")).under(labels.join(" ")),
             Cell::number(format!("{} of {}", worker.held, worker.concurrency)),
-            Cell::number(worker.saturation.map_or("not said".into(), |part| format!("{:.0} %", part * 100.0))),
+            Cell::number(
+                worker.saturation.map_or("not said".into(), |part| format!("{:.0} %", part * 100.0)),
+            ),
             Cell::time(Some(view.moment(worker.seen_at)), ""),
             Cell::time(Some(view.moment(worker.started_at)), ""),
         ])
@@ -76,7 +96,9 @@ pub(crate) async fn workers(call: Call) -> Outcome {
         ..Table::default()
     };
     TablePage {
-        frame: Frame::new(&call, "workers", "Workers").same("punctual worker list", "/v1/workers").live("workers"),
+        frame: Frame::new(&call, "workers", "Workers")
+            .same("punctual worker list", "/v1/workers")
+            .live("workers"),
         about: "Programs elsewhere that ask for runs.".into(),
         tables: vec![table],
     }
@@ -121,7 +143,15 @@ pub(crate) async fn nodes(call: Call) -> Outcome {
     let tables = vec![
         Table {
             title: "Nodes".into(),
-            columns: columns(&["Node", "#Shards", "#Slots a minute", "#Capacity", "#Clock ahead", "Version", "Since"]),
+            columns: columns(&[
+                "Node",
+                "#Shards",
+                "#Slots a minute",
+                "#Capacity",
+                "#Clock ahead",
+                "Version",
+                "Since",
+            ]),
             rows: nodes.items.iter().map(node).collect(),
             empty: "No node lives. Start one with punctual serve.".into(),
             ..Table::default()
@@ -144,7 +174,9 @@ pub(crate) async fn nodes(call: Call) -> Outcome {
         },
     ];
     TablePage {
-        frame: Frame::new(&call, "nodes", "Nodes and shards").same("punctual nodes", "/v1/nodes").live("nodes"),
+        frame: Frame::new(&call, "nodes", "Nodes and shards")
+            .same("punctual nodes", "/v1/nodes")
+            .live("nodes"),
         about: "Who fires what. A node that dies loses its shards to the others within its lease.".into(),
         tables,
     }
@@ -154,7 +186,8 @@ pub(crate) async fn nodes(call: Call) -> Outcome {
 pub(crate) async fn operations(call: Call) -> Outcome {
     let view = View::of(&call);
     let cursor = call.query.text("cursor").unwrap_or("").to_string();
-    let page: Page<Operation> = rest_operations::list(call.asking(&[("cursor", cursor.as_str())])).await?.read()?;
+    let page: Page<Operation> =
+        rest_operations::list(call.asking(&[("cursor", cursor.as_str())])).await?.read()?;
     let row = |operation: &Operation| {
         let total = operation.total.map_or(String::new(), |total| format!(" of {}", shown::number(total)));
         let why = operation.error.clone().or_else(|| operation.failure.clone()).unwrap_or_default();
@@ -167,7 +200,10 @@ pub(crate) async fn operations(call: Call) -> Outcome {
             Cell::time(view.maybe(operation.finished_at), "goes on"),
         ])
     };
-    let next = page.next_cursor.as_deref().map(|next| format!("/console/operations{}", form::query(&[("cursor", next)])));
+    let next = page
+        .next_cursor
+        .as_deref()
+        .map(|next| format!("/console/operations{}", form::query(&[("cursor", next)])));
     let table = Table {
         columns: columns(&["Operation", "State", "#Done", "#Failed", "Started", "Ended"]),
         rows: page.items.iter().map(row).collect(),
@@ -176,8 +212,11 @@ pub(crate) async fn operations(call: Call) -> Outcome {
         ..Table::default()
     };
     TablePage {
-        frame: Frame::new(&call, "operations", "Operations").same("punctual operation list", "/v1/operations").live("operations"),
-        about: "Long work over many jobs or runs: redrive, pause, backfill. It goes on through restarts.".into(),
+        frame: Frame::new(&call, "operations", "Operations")
+            .same("punctual operation list", "/v1/operations")
+            .live("operations"),
+        about: "Long work over many jobs or runs: redrive, pause, backfill. It goes on through restarts."
+            .into(),
         tables: vec![table],
     }
     .answer()

@@ -46,25 +46,37 @@ pub(crate) async fn page(call: Call) -> Result<Response, Error> {
     let day = asked(&call, minute, SignedDuration::from_hours(24), "PT1M", "10").await?;
     let hour = floor(now, 3600);
     let weeks = asked(&call, hour, SignedDuration::from_hours(14 * 24), "PT1H", "0").await?;
-    let (day_rows, day_cells) = rows(&day.buckets, &view, "%a %-d %b %H:00", |at| view.hour_and_minute(at).1 as usize, 60);
-    let (weeks_rows, weeks_cells) = rows(&weeks.buckets, &view, "%a %-d %b", |at| view.hour_and_minute(at).0 as usize, 24);
+    let (day_rows, day_cells) =
+        rows(&day.buckets, &view, "%a %-d %b %H:00", |at| view.hour_and_minute(at).1 as usize, 60);
+    let (weeks_rows, weeks_cells) =
+        rows(&weeks.buckets, &view, "%a %-d %b", |at| view.hour_and_minute(at).0 as usize, 24);
     let mut fullest: Vec<&Bucket> = day.buckets.iter().filter(|bucket| bucket.slots > 0).collect();
     fullest.sort_by_key(|bucket| std::cmp::Reverse(bucket.slots));
     let told = |of: &Forecast, per: &str| match of.peak {
-        Some(peak) => format!("Planned slots per {per}. Fullest: {} at {}.", shown::number(peak.slots), view.moment(peak.at).text),
+        Some(peak) => format!(
+            "Planned slots per {per}. Fullest: {} at {}.",
+            shown::number(peak.slots),
+            view.moment(peak.at).text
+        ),
         None => format!("Planned slots per {per}: none."),
     };
-    let hot = fullest.iter().take(5).map(|bucket| Hot { at: view.moment(bucket.at), slots: shown::number(bucket.slots) });
+    let hot = fullest
+        .iter()
+        .take(5)
+        .map(|bucket| Hot { at: view.moment(bucket.at), slots: shown::number(bucket.slots) });
     let groups = day.groups.iter().filter(|group| group.slots > 0).map(|group| Group {
         name: match group.is_rest {
             true => "all others".into(),
-            false => [&group.kind, &group.target].into_iter().flatten().cloned().collect::<Vec<_>>().join(" to "),
+            false => {
+                [&group.kind, &group.target].into_iter().flatten().cloned().collect::<Vec<_>>().join(" to ")
+            }
         },
         slots: shown::number(group.slots),
         peak: shown::number(group.buckets.iter().copied().max().unwrap_or(0)),
     });
     html(&ForecastPage {
-        frame: Frame::new(&call, "forecast", "Forecast").same("punctual forecast --resolution 1m", "/v1/forecast?resolution=PT1M"),
+        frame: Frame::new(&call, "forecast", "Forecast")
+            .same("punctual forecast --resolution 1m", "/v1/forecast?resolution=PT1M"),
         total: shown::number(day.slots),
         is_exact: day.is_exact,
         is_complete: day.is_complete,

@@ -12,7 +12,8 @@ pub(crate) struct Form(Vec<(String, String)>);
 impl Form {
     /// Reads `application/x-www-form-urlencoded`.
     pub(crate) fn read(text: &str) -> Result<Self, Error> {
-        let wrong = || Error::wrong("", "wrong_type", "the form is not percent-encoded text; send it from the page");
+        let wrong =
+            || Error::wrong("", "wrong_type", "the form is not percent-encoded text; send it from the page");
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         let mut fields = Vec::new();
         for pair in pairs.take(FIELDS_MAX) {
@@ -87,7 +88,10 @@ mod tests {
     fn a_form_is_read_as_browsers_write_it() {
         let form = Form::read("name=a+b%26%C3%BC&empty=&spaces=++x++&bare").unwrap();
         assert_eq!((form.text("name"), form.text("spaces"), form.text("bare")), ("a b&\u{fc}", "x", ""));
-        assert_eq!((form.given("empty"), form.given("absent"), form.given("spaces")), (None, None, Some("x")));
+        assert_eq!(
+            (form.given("empty"), form.given("absent"), form.given("spaces")),
+            (None, None, Some("x"))
+        );
     }
 
     #[test]

@@ -8,12 +8,14 @@ use std::net::SocketAddr;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_SECURITY_POLICY, COOKIE, HOST, ORIGIN, REFERRER_POLICY, X_FRAME_OPTIONS};
+use http::header::{
+    CONTENT_SECURITY_POLICY, COOKIE, HOST, ORIGIN, REFERRER_POLICY, SET_COOKIE, X_FRAME_OPTIONS,
+};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use punctual_api::{Problem, tenant};
+use punctual_api::{Code, Problem, tenant};
 
 use super::frame::{go, html};
-use super::{assets, form, shown};
+use super::{assets, form, shown, sign};
 use crate::access::{Caller, Needs, Role, check};
 use crate::error::Error;
 use crate::routes::Endpoint;
@@ -43,7 +45,8 @@ pub(crate) async fn gate(
     let caller = match is_read || is_ours(headers) {
         true => caller(&shared, page, &request),
         false => Err(Error::Forbidden(
-            "this form did not come from a page of this console; open the page again and send it from there".into(),
+            "this form did not come from a page of this console; open the page again and send it from there"
+                .into(),
         )),
     };
     let mut response = match caller {
@@ -132,7 +135,12 @@ struct Refused<'a> {
 }
 
 /// A refusal as a page, or the way to the page that asks for a key.
-fn refused(problem: &Problem, view: &shown::View, (is_read, has_session): (bool, bool), to: &str) -> Response {
+fn refused(
+    problem: &Problem,
+    view: &shown::View,
+    (is_read, has_session): (bool, bool),
+    to: &str,
+) -> Response {
     if problem.status == 401 && is_read && !to.starts_with("/console/live") {
         return go(&format!("/console/sign-in{}", form::query(&[("to", to)])));
     }
@@ -159,6 +167,10 @@ fn refused(problem: &Problem, view: &shown::View, (is_read, has_session): (bool,
     match html(&page) {
         Ok(mut response) => {
             *response.status_mut() = status;
+            // Whoever chose a tenant that is not there gets back to their own.
+            if problem.code == Code::TenantNotFound.as_str() {
+                response.headers_mut().append(SET_COOKIE, sign::cookie(TENANT, "", 0, false));
+            }
             response
         }
         Err(_) => status.into_response(),

@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
-use punctual_api::job::{Upcoming, Paused};
+use punctual_api::job::{Paused, Upcoming};
 use punctual_api::ledger::{LedgerEntry, Why};
 use punctual_api::page::Page;
 use punctual_api::{Job, JobSpec, RunSummary};
@@ -110,7 +110,10 @@ pub(crate) async fn page(call: Call, Path(id): Path<String>) -> Result<Response,
     let frame = Frame::new(&call, "jobs", name.clone())
         .same(format!("punctual job get {id}"), format!("/v1/jobs/{id}"))
         .live(format!("job:{id}"));
-    let older = runs.next_cursor.as_deref().map(|next| format!("/console/jobs/{id}{}", form::query(&[("cursor", next)])));
+    let older = runs
+        .next_cursor
+        .as_deref()
+        .map(|next| format!("/console/jobs/{id}{}", form::query(&[("cursor", next)])));
     html(&JobPage {
         frame,
         name,
@@ -203,9 +206,14 @@ fn ledger_row(entry: &LedgerEntry, view: &View) -> LedgerRow {
         slots => format!("{} slots until {}. ", shown::number(slots), view.moment(entry.to).text),
     };
     let pause = entry.pause.as_ref().map_or(String::new(), |pause| {
-        format!("Paused by {}: {}. ", pause.by.as_deref().unwrap_or("somebody"), pause.reason.as_deref().unwrap_or("no reason given"))
+        format!(
+            "Paused by {}: {}. ",
+            pause.by.as_deref().unwrap_or("somebody"),
+            pause.reason.as_deref().unwrap_or("no reason given")
+        )
     });
-    let calendars = entry.calendars.as_ref().map_or(String::new(), |names| format!("Calendars: {}. ", names.join(", ")));
+    let calendars =
+        entry.calendars.as_ref().map_or(String::new(), |names| format!("Calendars: {}. ", names.join(", ")));
     LedgerRow {
         at: view.moment(entry.from),
         pill: shown::state(&entry.state).because(entry.reason.replace('_', " ")),
@@ -233,11 +241,16 @@ fn policies(spec: &JobSpec) -> Vec<(&'static str, String, bool)> {
         format!("{} attempts, {backoff}{base}{cap}", retry.max_attempts.unwrap_or(3))
     });
     let overlap = spec.overlap.as_ref().and_then(|overlap| overlap.policy.clone());
-    let concurrency = spec.concurrency.as_ref().and_then(|limit| limit.max).map(|max| format!("{max} at once"));
+    let concurrency =
+        spec.concurrency.as_ref().and_then(|limit| limit.max).map(|max| format!("{max} at once"));
     let rate = spec.rate.as_ref().and_then(|rate| {
         Some(format!("{} per {}", rate.limit?, length(rate.per).unwrap_or_else(|| "second".into())))
     });
-    let breaker = spec.breaker.as_ref().and_then(|breaker| breaker.failures).map(|count| format!("after {count} failures"));
+    let breaker = spec
+        .breaker
+        .as_ref()
+        .and_then(|breaker| breaker.failures)
+        .map(|count| format!("after {count} failures"));
     let retention = spec.retention.as_ref().and_then(|kept| kept.days).map(|days| format!("{days} days"));
     let schedule = spec.schedule.as_ref();
     let spread = schedule.and_then(|schedule| length(schedule.spread));
@@ -256,7 +269,17 @@ fn policies(spec: &JobSpec) -> Vec<(&'static str, String, bool)> {
         ("Rate", or(rate, "no limit")),
         ("Breaker", or(breaker, "off")),
         ("Calendars", or(calendars, "none")),
-        ("Queue and lane", or(Some(format!("{}, {}", spec.queue.as_deref().unwrap_or("default"), spec.lane.as_deref().unwrap_or("standard"))), "default, standard")),
+        (
+            "Queue and lane",
+            or(
+                Some(format!(
+                    "{}, {}",
+                    spec.queue.as_deref().unwrap_or("default"),
+                    spec.lane.as_deref().unwrap_or("standard")
+                )),
+                "default, standard",
+            ),
+        ),
         ("Retention", or(retention, "30 days")),
     ];
     rows.into_iter().map(|(name, (value, is_default))| (name, value, is_default)).collect()

@@ -103,7 +103,8 @@ async fn listed(
         text,
         is_current: query == address,
     };
-    let tabs = [("All", ""), ("Active", "?state=active"), ("Paused", "?state=paused"), ("Ended", "?state=ended")];
+    let tabs =
+        [("All", ""), ("Active", "?state=active"), ("Paused", "?state=paused"), ("Ended", "?state=ended")];
     let frame = Frame::new(call, "jobs", "Jobs").same("punctual job list", format!("/v1/jobs{address}"));
     let frame = if is_filtered || !cursor.is_empty() { frame } else { frame.live("jobs") };
     let text = |wanted: &str| {
@@ -184,7 +185,9 @@ pub(crate) async fn many(call: Call, Text(text): Text) -> Result<Response, Error
     if !is_confirmed {
         body["dry_run"] = true.into();
     }
-    if deed == "pause" && let Some(reason) = form.given("reason") {
+    if deed == "pause"
+        && let Some(reason) = form.given("reason")
+    {
         body["reason"] = reason.into();
     }
     let asking = call.asking(&[]);

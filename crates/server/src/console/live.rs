@@ -59,7 +59,9 @@ pub(crate) async fn stream(call: Call) -> Result<Response, Error> {
     let of = call.query.text("of").unwrap_or("").to_string();
     let seen = Some(look(&call, &of).await?); // What is not there is refused before anything streams.
     let Some(place) = Place::take() else {
-        return Err(Error::NotStarted("too many pages are open on this node; reload to see what is new".into()));
+        return Err(Error::NotStarted(
+            "too many pages are open on this node; reload to see what is new".into(),
+        ));
     };
     let looking = Looking { call, of, seen, looks: 0, _place: place };
     let events = stream::unfold(looking, next);

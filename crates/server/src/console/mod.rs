@@ -80,14 +80,20 @@ pub static PAGES: &[Endpoint] = &[
     on("GET", "/console", Needs::Viewer, "Is everything on time? What failed? What comes?")
         .query(&[DONE])
         .by(|| get(overview::page)),
-    on("GET", "/console/live", Needs::Viewer, "Says when a page has changed").query(LIVE).by(|| get(live::stream)),
-    on("GET", "/console/find", Needs::Viewer, "Finds jobs, runs and pages").query(FIND).by(|| get(find::page)),
+    on("GET", "/console/live", Needs::Viewer, "Says when a page has changed")
+        .query(LIVE)
+        .by(|| get(live::stream)),
+    on("GET", "/console/find", Needs::Viewer, "Finds jobs, runs and pages")
+        .query(FIND)
+        .by(|| get(find::page)),
     on("GET", "/console/jobs", Needs::Viewer, "Finds jobs").query(JOBS).by(|| get(jobs::page)),
     on("POST", "/console/jobs", Needs::Operator, "Registers a job, or shows what it would do")
         .by(|| post(new_job::create)),
     on("POST", "/console/jobs/bulk", Needs::Operator, "Pauses, resumes or deletes all jobs of a filter")
         .by(|| post(jobs::many)),
-    on("GET", "/console/new-job", Needs::Operator, "Asks for a new job").query(NEW_JOB).by(|| get(new_job::page)),
+    on("GET", "/console/new-job", Needs::Operator, "Asks for a new job")
+        .query(NEW_JOB)
+        .by(|| get(new_job::page)),
     on("GET", "/console/jobs/{id}", Needs::Viewer, "Shows a job").query(JOB).by(|| get(job::page)),
     on("POST", "/console/jobs/{id}/pause", Needs::Operator, "Pauses a job").by(|| post(job::pause)),
     on("POST", "/console/jobs/{id}/resume", Needs::Operator, "Resumes a job").by(|| post(job::resume)),
@@ -95,28 +101,42 @@ pub static PAGES: &[Endpoint] = &[
     on("POST", "/console/jobs/{id}/delete", Needs::Operator, "Deletes a job").by(|| post(job::delete)),
     on("GET", "/console/runs", Needs::Viewer, "Lists runs").query(RUNS).by(|| get(runs::page)),
     on("GET", "/console/runs/{id}", Needs::Viewer, "Shows a run").query(&[DONE]).by(|| get(run::page)),
-    on("POST", "/console/runs/{id}/{deed}", Needs::Operator, "Cancels, redrives, acknowledges or answers for a run")
-        .by(|| post(run::act)),
+    on(
+        "POST",
+        "/console/runs/{id}/{deed}",
+        Needs::Operator,
+        "Cancels, redrives, acknowledges or answers for a run",
+    )
+    .by(|| post(run::act)),
     on("GET", "/console/dead-letters", Needs::Viewer, "Groups dead letters by error")
         .query(DEAD)
         .by(|| get(dead_letters::page)),
     on("POST", "/console/dead-letters/{deed}", Needs::Operator, "Redrives or acknowledges dead letters")
         .by(|| post(dead_letters::act)),
-    on("GET", "/console/forecast", Needs::Viewer, "Shows how many slots are planned").by(|| get(forecast::page)),
+    on("GET", "/console/forecast", Needs::Viewer, "Shows how many slots are planned")
+        .by(|| get(forecast::page)),
     on("GET", "/console/queues", Needs::Viewer, "Shows what waits and runs").by(|| get(fleet::queues)),
-    on("GET", "/console/workers", Needs::Viewer, "Shows workers that pull and live").by(|| get(fleet::workers)),
+    on("GET", "/console/workers", Needs::Viewer, "Shows workers that pull and live")
+        .by(|| get(fleet::workers)),
     on("GET", "/console/nodes", Needs::Admin, "Shows nodes, and who owns the shards")
         .for_all()
         .by(|| get(fleet::nodes)),
     on("GET", "/console/operations", Needs::Viewer, "Shows long work over many jobs or runs")
         .query(LIST)
         .by(|| get(fleet::operations)),
-    on("GET", "/console/calendars", Needs::Viewer, "Lists calendars").query(LIST).by(|| get(setup::calendars)),
-    on("GET", "/console/alerts", Needs::Viewer, "Lists alerts, and what is raised").query(LIST).by(|| get(setup::alerts)),
+    on("GET", "/console/calendars", Needs::Viewer, "Lists calendars")
+        .query(LIST)
+        .by(|| get(setup::calendars)),
+    on("GET", "/console/alerts", Needs::Viewer, "Lists alerts, and what is raised")
+        .query(LIST)
+        .by(|| get(setup::alerts)),
     on("GET", "/console/keys", Needs::Admin, "Lists keys").query(LIST).by(|| get(setup::keys)),
-    on("POST", "/console/keys", Needs::Admin, "Creates a key, and shows it this once").by(|| post(setup::create_key)),
+    on("POST", "/console/keys", Needs::Admin, "Creates a key, and shows it this once")
+        .by(|| post(setup::create_key)),
     on("POST", "/console/keys/{id}/revoke", Needs::Admin, "Revokes a key").by(|| post(setup::revoke_key)),
     on("GET", "/console/tenants", Needs::Admin, "Lists tenants").query(LIST).by(|| get(setup::tenants)),
-    on("GET", "/console/settings", Needs::Viewer, "Shows what this node runs with").query(LIST).by(|| get(setup::settings)),
+    on("GET", "/console/settings", Needs::Viewer, "Shows what this node runs with")
+        .query(LIST)
+        .by(|| get(setup::settings)),
     on("GET", "/console/{*rest}", Needs::Viewer, "Says that there is no such page").by(|| get(sign::nothing)),
 ];

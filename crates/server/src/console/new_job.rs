@@ -42,7 +42,9 @@ struct Wrong {
 impl Wrong {
     /// What is wrong with a field or something in it; empty, if nothing is.
     fn at(&self, pointer: &str) -> String {
-        let is_here = |error: &&FieldError| error.pointer == pointer || error.pointer.starts_with(&format!("{pointer}/"));
+        let is_here = |error: &&FieldError| {
+            error.pointer == pointer || error.pointer.starts_with(&format!("{pointer}/"))
+        };
         self.errors.iter().find(is_here).map_or(String::new(), |error| error.detail.clone())
     }
 }
@@ -111,7 +113,12 @@ pub(crate) async fn create(call: Call, Text(text): Text) -> Result<Response, Err
     }
 }
 
-fn shown_page(call: &Call, form: Form, wrong: Wrong, explained: Option<Explained>) -> Result<Response, Error> {
+fn shown_page(
+    call: &Call,
+    form: Form,
+    wrong: Wrong,
+    explained: Option<Explained>,
+) -> Result<Response, Error> {
     let zone = form.given("timezone").unwrap_or("UTC");
     let cli = match form.text("kind") {
         "cron" => format!("punctual explain '{}' --tz {zone}", form.text("cron")),
@@ -222,13 +229,16 @@ fn schedule(form: &Form) -> Value {
         kind => schedule.insert(kind.into(), form.text(kind).into()),
     };
     // Periods count on no clock of a zone.
-    if matches!(kind, "cron" | "at" | "interval") && let Some(zone) = form.given("timezone") {
+    if matches!(kind, "cron" | "at" | "interval")
+        && let Some(zone) = form.given("timezone")
+    {
         schedule.insert("timezone".into(), zone.into());
     }
     if let Some(spread) = form.given("spread") {
         schedule.insert("spread".into(), spread.into());
     }
-    let calendars: Vec<&str> = form.text("calendars").split([',', ' ']).filter(|name| !name.is_empty()).collect();
+    let calendars: Vec<&str> =
+        form.text("calendars").split([',', ' ']).filter(|name| !name.is_empty()).collect();
     if !calendars.is_empty() {
         schedule.insert("calendars".into(), calendars.into());
     }
@@ -267,7 +277,10 @@ fn copied(spec: &JobSpec) -> Form {
     put("payload", spec.payload.as_ref().map(|payload| payload.as_str().to_string()));
     put("overlap", spec.overlap.as_ref().and_then(|overlap| overlap.policy.clone()));
     put("catch_up", spec.catch_up.as_ref().and_then(|catch_up| catch_up.policy.clone()));
-    put("max_attempts", spec.retry.as_ref().and_then(|retry| retry.max_attempts).map(|count| count.to_string()));
+    put(
+        "max_attempts",
+        spec.retry.as_ref().and_then(|retry| retry.max_attempts).map(|count| count.to_string()),
+    );
     let labels = spec.labels.iter().flatten().map(|(name, value)| format!("{name}={value}"));
     put("labels", Some(labels.collect::<Vec<_>>().join(" ")));
     if let Some(schedule) = &spec.schedule {
@@ -281,7 +294,10 @@ fn copied(spec: &JobSpec) -> Form {
             ("interval", schedule.interval.clone()),
             ("at", at),
         ];
-        put("kind", Some(kinds.iter().find(|(_, value)| value.is_some()).map_or("now", |(kind, _)| *kind).into()));
+        put(
+            "kind",
+            Some(kinds.iter().find(|(_, value)| value.is_some()).map_or("now", |(kind, _)| *kind).into()),
+        );
         for (kind, value) in kinds {
             put(kind, value);
         }
@@ -325,7 +341,10 @@ mod tests {
         assert!(text.ends_with(",\"payload\":{\"big\": 12345678901234567890123}}"), "{text}");
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["schedule"], json!({"cron": "0 2 * * *", "timezone": "Europe/Paris"}));
-        assert_eq!((&value["labels"]["c"], &value["target"]["http"]["url"]), (&json!("d"), &json!("http://a")));
+        assert_eq!(
+            (&value["labels"]["c"], &value["target"]["http"]["url"]),
+            (&json!("d"), &json!("http://a"))
+        );
     }
 
     #[test]

@@ -112,7 +112,9 @@ pub(crate) async fn page(call: Call) -> Result<Response, Error> {
         .live("overview");
     let groups: DeadLetterGroups = dead_letters::groups(call.asking(&[])).await?.read()?;
     let queues: Page<Queue> = queues::list(call.asking(&[])).await?.read()?;
-    let next = super::forecast::asked(&call, call.shared.engine.now(), SignedDuration::from_hours(1), "PT1M", "0").await?;
+    let next =
+        super::forecast::asked(&call, call.shared.engine.now(), SignedDuration::from_hours(1), "PT1M", "0")
+            .await?;
     let mut todos = asking(&call).await?;
     if frame.is_of_all {
         todos.extend(open_breakers(&call, &view).await?);
@@ -134,7 +136,10 @@ pub(crate) async fn page(call: Call) -> Result<Response, Error> {
         format!("{} at {}", shown::number(peak.slots), view.moment(peak.at).text)
     });
     let slots: Vec<u64> = next.buckets.iter().map(|bucket| bucket.slots).collect();
-    let told = format!("Planned slots per minute for the next hour. Fullest: {}.", if peak.is_empty() { "none" } else { peak.as_str() });
+    let told = format!(
+        "Planned slots per minute for the next hour. Fullest: {}.",
+        if peak.is_empty() { "none" } else { peak.as_str() }
+    );
     html(&Overview {
         verdict: verdict(&late),
         lateness: lateness(&late),
@@ -155,9 +160,12 @@ pub(crate) async fn page(call: Call) -> Result<Response, Error> {
 
 /// The first start: a form, and a command to copy.
 fn first(call: &Call) -> Result<Response, Error> {
-    let host = call.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("127.0.0.1");
+    let host =
+        call.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("127.0.0.1");
     html(&First {
-        frame: Frame::new(call, "overview", "Nothing is scheduled yet").same("punctual job list", "/v1/jobs").live("jobs"),
+        frame: Frame::new(call, "overview", "Nothing is scheduled yet")
+            .same("punctual job list", "/v1/jobs")
+            .live("jobs"),
         checks: checks(call),
         host: host.to_string(),
     })
@@ -167,7 +175,11 @@ fn checks(call: &Call) -> Vec<CheckRow> {
     let checks = call.shared.health.ready();
     checks
         .into_iter()
-        .map(|check| CheckRow { name: check.name, is_ok: check.is_ok, detail: check.detail.unwrap_or_default() })
+        .map(|check| CheckRow {
+            name: check.name,
+            is_ok: check.is_ok,
+            detail: check.detail.unwrap_or_default(),
+        })
         .collect()
 }
 
@@ -213,7 +225,13 @@ fn lateness(late: &[i64]) -> Option<Lateness> {
         let place = (sorted.len() * per_mille).div_ceil(1000).saturating_sub(1);
         shown::millis(sorted.get(place).copied().unwrap_or(worst))
     };
-    Some(Lateness { p99: at(990), p50: at(500), p999: at(999), worst: shown::millis(worst), scale: draw::scale(late) })
+    Some(Lateness {
+        p99: at(990),
+        p50: at(500),
+        p999: at(999),
+        worst: shown::millis(worst),
+        scale: draw::scale(late),
+    })
 }
 
 /// Of those that have ended.
@@ -234,7 +252,10 @@ fn waiting(queues: &[Queue]) -> Vec<Waiting> {
         queue: queue.queue.clone(),
         waiting: format!("{}{}", if queue.is_more { "more than " } else { "" }, shown::number(queue.waiting)),
         percent: queue.waiting * 100 / most,
-        href: format!("/console/runs{}", form::query(&[("state", "pending"), ("queue", queue.queue.as_str())])),
+        href: format!(
+            "/console/runs{}",
+            form::query(&[("state", "pending"), ("queue", queue.queue.as_str())])
+        ),
     };
     longest.iter().take(5).map(row).collect()
 }
@@ -257,7 +278,9 @@ async fn asking(call: &Call) -> Result<Vec<Todo>, Error> {
 async fn open_breakers(call: &Call, view: &View) -> Result<Vec<Todo>, Error> {
     let page: Page<Breaker> = breakers::list(call.asking(&[])).await?.read()?;
     let todo = |breaker: Breaker| {
-        let probe = view.maybe(breaker.probe_by).map_or(String::new(), |probe| format!(" Next probe {}.", probe.away));
+        let probe = view
+            .maybe(breaker.probe_by)
+            .map_or(String::new(), |probe| format!(" Next probe {}.", probe.away));
         Todo {
             icon: "breaker",
             class: "t-bad",

@@ -140,15 +140,23 @@ fn headline(run: &Run) -> Headline {
         "succeeded" => ("info", "ok", "It succeeded.".into(), timing),
         "failed" | "timed_out" => {
             let said = error.map_or("No attempt said why.".into(), |error| error.message.clone());
-            let side = if late.is_none() && !timing.is_empty() { " The fault is on the target's side." } else { "" };
+            let side =
+                if late.is_none() && !timing.is_empty() { " The fault is on the target's side." } else { "" };
             ("bad", "bad", said, format!("{timing}{side} {} attempts.", summary.attempt))
         }
-        "missed" => ("warn", "missed", "It could not start in time, so it did not run.".into(), String::new()),
+        "missed" => {
+            ("warn", "missed", "It could not start in time, so it did not run.".into(), String::new())
+        }
         "cancelled" => ("warn", "stop", "Somebody cancelled it.".into(), String::new()),
         "running" => ("info", "ring", format!("Attempt {} is under way.", summary.attempt), timing),
         _ if summary.waiting_for.as_deref() == Some("answer") => {
             let text = "Nobody knows whether it did its work. Say what became of it.";
-            ("warn", "info", text.into(), "Its worker is gone, or its request broke off in the middle.".into())
+            (
+                "warn",
+                "info",
+                text.into(),
+                "Its worker is gone, or its request broke off in the middle.".into(),
+            )
         }
         _ => {
             let said = error.map_or(String::new(), |error| format!("The last attempt: {}", error.message));
@@ -160,7 +168,11 @@ fn headline(run: &Run) -> Headline {
 
 fn attempt_view(attempt: &Attempt, run: &Run, whole_ms: f64, view: &View) -> AttemptView {
     let slot = run.summary.scheduled_for;
-    let word = attempt.outcome.as_deref().unwrap_or(if attempt.finished_at.is_some() { "given back" } else { "running" });
+    let word = attempt.outcome.as_deref().unwrap_or(if attempt.finished_at.is_some() {
+        "given back"
+    } else {
+        "running"
+    });
     let pill = match attempt.status {
         Some(status) => shown::state(word).because(status.to_string()),
         None => shown::state(word),
@@ -178,7 +190,11 @@ fn attempt_view(attempt: &Attempt, run: &Run, whole_ms: f64, view: &View) -> Att
         worker: attempt.worker.clone(),
         bar: draw::attempt(attempt.number, &stretches(attempt, slot), word == "succeeded", whole_ms),
         pill,
-        phases: attempt.phases.iter().map(|phase| format!("{} {}", phase.name.replace('_', " "), fine(phase.duration_ms))).collect(),
+        phases: attempt
+            .phases
+            .iter()
+            .map(|phase| format!("{} {}", phase.name.replace('_', " "), fine(phase.duration_ms)))
+            .collect(),
         ended: view.maybe(attempt.finished_at),
         error: attempt.error.as_ref().map_or(String::new(), |error| error.message.clone()),
         code: attempt.error.as_ref().map_or(String::new(), |error| error.code.clone()),

@@ -32,7 +32,8 @@ fn next(path: &str, cursor: Option<&str>) -> String {
 pub(crate) async fn calendars(call: Call) -> Outcome {
     let view = View::of(&call);
     let cursor = cursor(&call);
-    let page: Page<Calendar> = rest_calendars::list(call.asking(&[("cursor", cursor.as_str())])).await?.read()?;
+    let page: Page<Calendar> =
+        rest_calendars::list(call.asking(&[("cursor", cursor.as_str())])).await?.read()?;
     let row = |calendar: &Calendar| {
         Row::from(vec![
             Cell::text(&calendar.name),
@@ -83,7 +84,8 @@ pub(crate) async fn alerts(call: Call) -> Outcome {
     let view = View::of(&call);
     let cursor = cursor(&call);
     let alerts: Page<Alert> = rest_alerts::list(call.asking(&[])).await?.read()?;
-    let alarms: Page<Alarm> = rest_alerts::alarms(call.asking(&[("cursor", cursor.as_str())])).await?.read()?;
+    let alarms: Page<Alarm> =
+        rest_alerts::alarms(call.asking(&[("cursor", cursor.as_str())])).await?.read()?;
     let alarm = |alarm: &Alarm| {
         let subject = match &alarm.job {
             Some(job) => Cell::link(&alarm.name, format!("/console/jobs/{}", form::encoded(job))),
@@ -124,7 +126,9 @@ pub(crate) async fn alerts(call: Call) -> Outcome {
         },
     ];
     TablePage {
-        frame: Frame::new(&call, "alerts", "Alerts").same("punctual alert alarms", "/v1/alarms").live("alarms"),
+        frame: Frame::new(&call, "alerts", "Alerts")
+            .same("punctual alert alarms", "/v1/alarms")
+            .live("alarms"),
         about: "Dead letters, open breakers, missed slots, late runs and silent jobs.".into(),
         tables,
     }
@@ -134,8 +138,10 @@ pub(crate) async fn alerts(call: Call) -> Outcome {
 fn about_jobs(spec: &AlertSpec) -> String {
     let Some(jobs) = &spec.jobs else { return "all of the tenant".into() };
     let words = [("", &jobs.id), ("key ", &jobs.key), ("type ", &jobs.r#type), ("queue ", &jobs.queue)];
-    let mut told: Vec<String> =
-        words.iter().filter_map(|(word, value)| value.as_ref().map(|value| format!("{word}{value}"))).collect();
+    let mut told: Vec<String> = words
+        .iter()
+        .filter_map(|(word, value)| value.as_ref().map(|value| format!("{word}{value}")))
+        .collect();
     told.extend(jobs.labels.iter().flatten().map(|(name, value)| format!("{name}={value}")));
     if told.is_empty() { "all of the tenant".into() } else { told.join(", ") }
 }
@@ -190,7 +196,8 @@ async fn keys_page(call: &Call, new: Option<NewKey>) -> Outcome {
         let cells = vec![
             Cell::text(&key.name).under(format!("pk_{}_…", key.id)),
             Cell::pill(shown::state(&key.state)),
-            Cell::text(&key.role).under(key.tenant.as_ref().map_or("all tenants".into(), |name| format!("tenant {name}"))),
+            Cell::text(&key.role)
+                .under(key.tenant.as_ref().map_or("all tenants".into(), |name| format!("tenant {name}"))),
             Cell::time(view.maybe(key.last_used_at), "never"),
             Cell::time(view.maybe(key.expires_at), "not by itself"),
             Cell::time(Some(view.moment(key.created_at)), "").under(format!("by {}", key.created_by)),
@@ -251,7 +258,8 @@ pub(crate) async fn tenants(call: Call) -> Outcome {
         });
         let cells = vec![
             Cell::text(&tenant.name),
-            Cell::number(shown::number(tenant.pending_runs)).under(format!("at most {}", shown::number(tenant.pending_max))),
+            Cell::number(shown::number(tenant.pending_runs))
+                .under(format!("at most {}", shown::number(tenant.pending_max))),
             Cell::time(Some(view.moment(tenant.created_at)), ""),
         ];
         Row { cells, deed }
@@ -287,7 +295,10 @@ pub(crate) async fn settings(call: Call) -> Outcome {
         fact("Commit", version.commit.clone().unwrap_or_else(|| "not known".into())),
         fact("Time zones", version.tzdata.clone().unwrap_or_else(|| "not known".into())),
         fact("Shards", shared.engine.shard_count().to_string()),
-        fact("Lease of a worker", shown::long(jiff::SignedDuration::try_from(shared.engine.lease()).unwrap_or_default())),
+        fact(
+            "Lease of a worker",
+            shown::long(jiff::SignedDuration::try_from(shared.engine.lease()).unwrap_or_default()),
+        ),
         fact("Mail", if shared.has_mail { "can be sent".into() } else { "not set up".into() }),
         fact("Body of a request", bytes(limits.body_max)),
         fact("Payload of a job", bytes(limits.payload_max)),
@@ -299,7 +310,8 @@ pub(crate) async fn settings(call: Call) -> Outcome {
         let word = if check.is_ok { "fine" } else { "not fine" };
         Row::from(vec![
             Cell::text(&check.name),
-            Cell::pill(shown::Pill { word: word.into(), ..pill }).under(check.detail.clone().unwrap_or_default()),
+            Cell::pill(shown::Pill { word: word.into(), ..pill })
+                .under(check.detail.clone().unwrap_or_default()),
         ])
     };
     let tables = vec![

@@ -58,7 +58,10 @@ pub(crate) async fn sign_in(State(shared): State<Shared>, request: Request) -> R
         showing.insert(HOST, host.clone());
     }
     let Ok(value) = HeaderValue::from_str(&format!("Bearer {}", form.text("key"))) else {
-        return wrong(to, "This is no key. A key begins with pk_ and was shown once, when it was made.".into());
+        return wrong(
+            to,
+            "This is no key. A key begins with pk_ and was shown once, when it was made.".into(),
+        );
     };
     showing.insert(AUTHORIZATION, value);
     let caller = match shared.access.caller(peer, &showing) {
@@ -96,13 +99,20 @@ pub(crate) async fn look(call: Call, Text(text): Text) -> Result<Response, Error
     let form = Form::read(&text)?;
     let mut response = go(inside(form.text("to")));
     if let Some(name) = form.given("tenant") {
-        crate::runs::named_tenant(&call, name).await?;
+        if crate::runs::named_tenant(&call, name).await?.is_none() {
+            return Err(Error::wrong(
+                "tenant",
+                "unknown_value",
+                "choose one tenant; a page shows one at a time",
+            ));
+        }
         let chosen = cookie(gate::TENANT, name, CHOSEN_SECS, is_secure(&call.headers));
         response.headers_mut().append(SET_COOKIE, chosen);
     }
     if let Some(zone) = form.given("zone") {
         if jiff::tz::TimeZone::get(zone).is_err() {
-            let detail = format!("there is no zone `{}`; write an IANA name such as Europe/Paris", shorten(zone));
+            let detail =
+                format!("there is no zone `{}`; write an IANA name such as Europe/Paris", shorten(zone));
             return Err(Error::wrong("zone", "timezone", detail));
         }
         let chosen = cookie(gate::ZONE, zone, CHOSEN_SECS, is_secure(&call.headers));
@@ -112,7 +122,7 @@ pub(crate) async fn look(call: Call, Text(text): Text) -> Result<Response, Error
 }
 
 /// A cookie that only we read, and only from our own pages.
-fn cookie(name: &str, value: &str, max_age: i64, is_secure: bool) -> HeaderValue {
+pub(crate) fn cookie(name: &str, value: &str, max_age: i64, is_secure: bool) -> HeaderValue {
     let secure = if is_secure { "; Secure" } else { "" };
     let text = format!("{name}={value}; Path={HOME}; Max-Age={max_age}; HttpOnly; SameSite=Strict{secure}");
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static(""))
@@ -139,7 +149,15 @@ mod tests {
         for to in ["/console", "/console/jobs?name=a", "/console/runs/x"] {
             assert_eq!(inside(to), to);
         }
-        for to in ["", "//evil.example", "https://evil.example/console/", "/v1/jobs", "/consolex", "/console/\\x", "/console/sign-out"] {
+        for to in [
+            "",
+            "//evil.example",
+            "https://evil.example/console/",
+            "/v1/jobs",
+            "/consolex",
+            "/console/\\x",
+            "/console/sign-out",
+        ] {
             assert_eq!(inside(to), HOME, "{to}");
         }
     }
