@@ -77,6 +77,7 @@ impl Frame {
 fn done(word: &str) -> &'static str {
     match word {
         "created" => "The job is registered.",
+        "saved" => "The job is changed, from its next slot on.",
         "paused" => "The job is paused.",
         "resumed" => "The job is active again.",
         "triggered" => "The run is on its way.",

@@ -90,11 +90,10 @@ fn is_ours(headers: &HeaderMap) -> bool {
 /// The value of a cookie.
 pub(crate) fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
     let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let found = pairs.flat_map(|line| line.split(';')).find_map(|pair| {
+    pairs.flat_map(|line| line.split(';')).find_map(|pair| {
         let (known, value) = pair.trim().split_once('=')?;
         (known == name && !value.is_empty()).then(|| value.to_string())
-    });
-    found
+    })
 }
 
 /// The session that a browser shows.

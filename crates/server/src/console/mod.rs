@@ -8,6 +8,7 @@
 mod assets;
 mod dead_letters;
 mod draw;
+mod edit_job;
 mod find;
 mod fleet;
 mod forecast;
@@ -95,6 +96,10 @@ pub static PAGES: &[Endpoint] = &[
         .query(NEW_JOB)
         .by(|| get(new_job::page)),
     on("GET", "/console/jobs/{id}", Needs::Viewer, "Shows a job").query(JOB).by(|| get(job::page)),
+    on("GET", "/console/jobs/{id}/edit", Needs::Operator, "Asks how a job is to change")
+        .by(|| get(edit_job::page)),
+    on("POST", "/console/jobs/{id}/edit", Needs::Operator, "Changes a job, or shows what would change")
+        .by(|| post(edit_job::save)),
     on("POST", "/console/jobs/{id}/pause", Needs::Operator, "Pauses a job").by(|| post(job::pause)),
     on("POST", "/console/jobs/{id}/resume", Needs::Operator, "Resumes a job").by(|| post(job::resume)),
     on("POST", "/console/jobs/{id}/trigger", Needs::Operator, "Runs a job now").by(|| post(job::trigger)),

@@ -22,21 +22,39 @@ use crate::jobs as rest;
 const SLOTS: usize = 5;
 
 #[derive(Template)]
-#[template(path = "new_job.html")]
-struct NewJob {
-    frame: Frame,
-    form: Form,
-    wrong: Wrong,
-    explained: Option<Explained>,
+#[template(path = "job_form.html")]
+pub(crate) struct JobForm {
+    pub(crate) frame: Frame,
+    pub(crate) form: Form,
+    pub(crate) wrong: Wrong,
+    pub(crate) explained: Option<Explained>,
     /// What would be sent to the API.
-    body: String,
+    pub(crate) body: String,
+    /// The job that is edited; none for a new one.
+    pub(crate) edited: Option<Edited>,
+}
+
+/// A job that is edited.
+pub(crate) struct Edited {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    /// The version that was read: another one means that somebody else changed it meanwhile.
+    pub(crate) version: u32,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// A member that would change.
+pub(crate) struct Change {
+    pub(crate) member: String,
+    pub(crate) old: String,
+    pub(crate) new: String,
 }
 
 /// What is wrong, by field.
 #[derive(Debug, Default)]
-struct Wrong {
-    detail: String,
-    errors: Vec<FieldError>,
+pub(crate) struct Wrong {
+    pub(crate) detail: String,
+    pub(crate) errors: Vec<FieldError>,
 }
 
 impl Wrong {
@@ -50,23 +68,24 @@ impl Wrong {
 }
 
 /// What a job would do.
-struct Explained {
-    words: String,
-    slots: Vec<Slot>,
-    warnings: Vec<String>,
-    target: String,
+pub(crate) struct Explained {
+    pub(crate) words: String,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) target: String,
 }
 
-struct Slot {
-    at: Moment,
-    note: String,
+pub(crate) struct Slot {
+    pub(crate) at: Moment,
+    pub(crate) note: String,
 }
 
 pub(crate) async fn page(call: Call) -> Result<Response, Error> {
     let form = match call.query.text("from").map(str::to_string) {
         Some(id) => {
             let job: Job = rest::get(call.asking(&[]), Path(id)).await?.read()?;
-            copied(&job.spec)
+            let name = job.spec.name.as_ref().map(|name| format!("{name} (copy)"));
+            copied(&job.spec, name)
         }
         None => Form::of(&[
             ("kind", "cron"),
@@ -127,7 +146,7 @@ fn shown_page(
     };
     let body = body(&form).unwrap_or_default();
     let frame = Frame::new(call, "jobs", "New job").same(cli, "/v1/jobs");
-    html(&NewJob { frame, form, wrong, explained, body })
+    html(&JobForm { frame, form, wrong, explained, body, edited: None })
 }
 
 /// What the job would do, and what is wrong with it.
@@ -153,7 +172,7 @@ async fn explain(call: &Call, form: &Form) -> Result<(Option<Explained>, Wrong),
 }
 
 /// The schedule in words and the next slots as proof, by the code that fires jobs.
-fn told(call: &Call, spec: &Spec) -> Result<Explained, Error> {
+pub(crate) fn told(call: &Call, spec: &Spec) -> Result<Explained, Error> {
     let (engine, view) = (&call.shared.engine, View::of(call));
     let now = engine.now();
     let mut schedule = spec.schedule.clone();
@@ -181,7 +200,7 @@ fn told(call: &Call, spec: &Spec) -> Result<Explained, Error> {
 }
 
 /// The body that the API takes.
-fn body(form: &Form) -> Result<String, Error> {
+pub(crate) fn body(form: &Form) -> Result<String, Error> {
     let mut job = Map::new();
     for member in ["name", "key", "type", "queue", "lane", "timeout", "start_window", "on_unknown"] {
         if let Some(value) = form.given(member) {
@@ -264,17 +283,19 @@ fn target(form: &Form) -> Result<Value, Error> {
 }
 
 /// A form that is filled as another job is; its key stays its own, and headers may be secrets.
-fn copied(spec: &JobSpec) -> Form {
+pub(crate) fn copied(spec: &JobSpec, name: Option<String>) -> Form {
     let mut fields: Vec<(&str, String)> = Vec::new();
     let mut put = |name: &'static str, value: Option<String>| {
         fields.extend(value.map(|value| (name, value)));
     };
-    put("name", spec.name.as_ref().map(|name| format!("{name} (copy)")));
+    put("name", name);
     put("type", spec.r#type.clone());
     put("queue", spec.queue.clone());
     put("lane", spec.lane.clone());
     put("timeout", spec.timeout.map(|timeout| timeout.to_string()));
     put("payload", spec.payload.as_ref().map(|payload| payload.as_str().to_string()));
+    put("start_window", spec.start_window.map(|window| window.to_string()));
+    put("on_unknown", spec.on_unknown.clone());
     put("overlap", spec.overlap.as_ref().and_then(|overlap| overlap.policy.clone()));
     put("catch_up", spec.catch_up.as_ref().and_then(|catch_up| catch_up.policy.clone()));
     put(
@@ -292,6 +313,7 @@ fn copied(spec: &JobSpec) -> Form {
             ("cron", schedule.cron.clone()),
             ("every", schedule.every.clone()),
             ("interval", schedule.interval.clone()),
+            ("after", schedule.after.clone()),
             ("at", at),
         ];
         put(

@@ -257,6 +257,26 @@ async fn a_new_job_is_explained_before_it_is_made_and_what_is_wrong_is_said_besi
 }
 
 #[tokio::test]
+async fn a_job_is_edited_with_what_changes_in_view_and_not_over_somebody_elses_change() {
+    let world = World::new().await;
+    let id = world.register(r#"{"every":"PT1H"}"#).await;
+    let path = format!("/console/jobs/{id}/edit");
+    assert!(page(&world, &path).await.contains("Nothing yet."));
+    let form = "version=1&name=job&kind=cron&cron=30+2+*+*+*&timezone=UTC&target=discard&labels=team%3Dtea";
+    let reply = send(&world, &path, &format!("{form}&do=preview")).await;
+    assert!(reply.text.contains("class=\"del\"") && reply.text.contains("30 2 * * *"), "{}", reply.text);
+    assert_eq!(
+        sent(&world, &path, &format!("{form}&do=save")).await,
+        format!("/console/jobs/{id}?done=saved")
+    );
+    let job = world.get(&format!("/v1/jobs/{id}")).await;
+    assert_eq!((&job["schedule"]["cron"], &job["labels"]["team"]), (&json!("30 2 * * *"), &json!("tea")));
+    assert_eq!(job["schedule"]["every"], Value::Null);
+    let stale = send(&world, &path, &format!("{form}&do=save")).await;
+    assert_eq!(stale.status, StatusCode::PRECONDITION_FAILED, "{}", stale.text);
+}
+
+#[tokio::test]
 async fn many_jobs_are_paused_after_somebody_saw_how_many() {
     let world = World::new().await;
     for _ in 0..3 {
