@@ -22,9 +22,8 @@ use crate::call::{Call, Text};
 use crate::error::Error;
 use crate::jobs as rest;
 
-/// Members that go back to their defaults when a field is empty.
-const EMPTIED: [&str; 9] =
-    ["type", "queue", "lane", "timeout", "start_window", "on_unknown", "catch_up", "overlap", "payload"];
+/// Members that go back to their defaults when a field is empty. What is chosen from a list is always said.
+const EMPTIED: [&str; 5] = ["type", "queue", "timeout", "start_window", "payload"];
 
 /// A longer text says no more about a change.
 const SHOWN: usize = 400;
