@@ -410,6 +410,21 @@ mod tests {
     }
 
     #[test]
+    fn a_session_is_another_one_for_every_key_secret_end_and_installation() {
+        let kept = seal().hash(&shown(1));
+        let session = seal().session(KeyId::new(7), &kept, at(60));
+        assert_eq!(session, seal().session(KeyId::new(7), &kept, at(60)));
+        let others = [
+            seal().session(KeyId::new(8), &kept, at(60)),
+            seal().session(KeyId::new(7), &seal().hash(&shown(2)), at(60)),
+            seal().session(KeyId::new(7), &kept, at(61)),
+            Seal::new([8; 32]).session(KeyId::new(7), &kept, at(60)),
+            kept,
+        ];
+        assert!(others.iter().all(|other| *other != session));
+    }
+
+    #[test]
     fn no_other_text_is_a_key() {
         let good = shown(1).reveal();
         for text in [

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use punctual_domain::attempt::Outcome;
-use punctual_server::{Needs, PAGES, Role};
+use punctual_server::{Needs, PAGES, Role, TABLE};
 use serde_json::{Value, json};
 
 use crate::world::{Reply, World};
@@ -126,6 +126,39 @@ async fn every_page_is_there_for_an_admin_and_has_the_same_data_for_programs() {
         let is_told = text.contains("GET /v1/") && text.contains("id=\"cli\">punctual ");
         assert!(is_told, "{path} says no command and no address: {text}");
     }
+}
+
+/// Whether a link or a form leads to a row of a table.
+fn leads(method: &str, address: &str) -> bool {
+    let path = address.split(['?', '#']).next().unwrap();
+    let fits = |row: &str| {
+        let (row, path): (Vec<&str>, Vec<&str>) = (row.split('/').collect(), path.split('/').collect());
+        row.len() == path.len()
+            && row.iter().zip(&path).all(|(row, part)| row.starts_with('{') || row == part)
+    };
+    PAGES.iter().chain(TABLE).any(|row| row.method == method && !row.path.contains("{*") && fits(row.path))
+}
+
+#[tokio::test]
+async fn every_link_and_every_form_leads_to_a_row_of_a_table() {
+    let (world, job, run) = failed().await;
+    let paths =
+        ["", "/jobs", "/runs", "/dead-letters", "/forecast", "/queues", "/workers", "/nodes", "/operations"];
+    let more = ["/calendars", "/alerts", "/keys", "/tenants", "/settings", "/new-job", "/find"];
+    let own = [format!("/jobs/{job}"), format!("/jobs/{job}/edit"), format!("/runs/{run}")];
+    let all = paths.iter().chain(&more).map(|path| (*path).to_string()).chain(own);
+    let mut links = 0;
+    for path in all {
+        let text = page(&world, &format!("/console{path}")).await;
+        for (before, method) in [("href=\"/", "GET"), ("method=\"post\" action=\"/", "POST")] {
+            for found in text.split(before).skip(1) {
+                let address = format!("/{}", found.split('"').next().unwrap());
+                assert!(leads(method, &address), "{path}: {method} {address} leads nowhere");
+                links += 1;
+            }
+        }
+    }
+    assert!(links > 200, "{links} links");
 }
 
 #[tokio::test]
