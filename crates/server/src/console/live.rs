@@ -80,7 +80,7 @@ async fn next(mut looking: Looking) -> Option<(Result<Event, Infallible>, Lookin
         if seen != looking.seen {
             looking.seen = seen;
             let word = if seen.is_some() { "changed" } else { "stale" };
-            return Some((Ok(Event::default().event(word).data("")), looking));
+            return Some((Ok(Event::default().event(word).data("1")), looking));
         }
     }
     None
