@@ -95,10 +95,9 @@ pub(crate) async fn page(call: Call) -> Result<Response, Error> {
             ("method", "POST"),
         ]),
     };
-    let (explained, wrong) = explain(&call, &form).await?;
     // Nobody has typed yet: what is missing is not wrong.
-    let wrong = if explained.is_some() { wrong } else { Wrong::default() };
-    shown_page(&call, form, wrong, explained)
+    let (explained, _) = explain(&call, &form).await?;
+    shown_page(&call, form, Wrong::default(), explained)
 }
 
 /// Registers the job, or only shows what it would do.
@@ -163,10 +162,17 @@ async fn explain(call: &Call, form: &Form) -> Result<(Option<Explained>, Wrong),
         }
         Err(error) => {
             let problem = error.problem();
-            match problem.status >= 500 {
-                true => Err(error),
-                false => Ok((None, Wrong { detail: problem.detail, errors: problem.errors })),
+            if problem.status >= 500 {
+                return Err(error);
             }
+            // The schedule is told as soon as it is right, whatever else is missing.
+            let alone =
+                json!({"name": "x", "schedule": schedule(form), "target": {"discard": {}}}).to_string();
+            let explained = match rest::read(call, &alone, Purpose::Create).await {
+                Ok(spec) => Some(Explained { target: String::new(), ..told(call, &spec)? }),
+                Err(_) => None,
+            };
+            Ok((explained, Wrong { detail: problem.detail, errors: problem.errors }))
         }
     }
 }

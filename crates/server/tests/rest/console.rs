@@ -266,6 +266,8 @@ async fn dead_letters_are_grouped_and_a_group_is_redriven_as_an_operation() {
 #[tokio::test]
 async fn a_new_job_is_explained_before_it_is_made_and_what_is_wrong_is_said_beside_it() {
     let world = World::new().await;
+    // The schedule is told before anything else is said.
+    assert!(page(&world, "/console/new-job").await.contains("explain-words"));
     let form = "name=n&kind=cron&cron=30+2+*+*+*&timezone=Europe%2FBerlin&target=http&url=http%3A%2F%2Fa.example%2Fx";
     let reply = send(&world, "/console/jobs", &format!("{form}&do=preview")).await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
