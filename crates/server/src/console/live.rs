@@ -17,7 +17,7 @@ use crate::call::Call;
 use crate::error::Error;
 use crate::{alerts, dead_letters, jobs, nodes, operations, queues, runs, workers};
 
-/// A person does not see more; a read of a page costs a millisecond.
+/// A person does not see more, and every look is a read of the store.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Looks until a stream ends; browsers ask for the next one by themselves.
